@@ -1,0 +1,213 @@
+package proxy
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Mode says where a proxy comes from.
+//
+// +kubebuilder:validation:Enum=Managed;External
+type Mode string
+
+// The modes.
+const (
+	// Managed proxies are made, replaced and deleted by the fleet.
+	Managed Mode = "Managed"
+	// External proxies exist already; the fleet only probes and leases them.
+	External Mode = "External"
+)
+
+// Spec is what a proxy is declared to be. A field that is left out has the default that its comment gives.
+type Spec struct {
+	// Mode cannot be changed after creation. Defaults to Managed.
+	Mode Mode `json:"mode,omitempty"`
+	// Provider is the name of a configured provider. Managed only, and required there. An edit replaces the instance.
+	Provider string `json:"provider,omitempty"`
+	// Placement says where and on what the instance runs. Managed only; each provider says what it needs.
+	Placement Placement `json:"placement,omitzero"`
+	// CloudInit is the user data of the instance. Managed only.
+	CloudInit *CloudInit `json:"cloudInit,omitempty"`
+	// Credentials name the user and password that the proxy asks for. Defaults to none.
+	Credentials *Credentials `json:"credentials,omitempty"`
+	// Port is where the proxy of an instance listens. Managed only. Defaults to 3128.
+	Port int32 `json:"port,omitempty"`
+	// Endpoint is where an External proxy listens; required there and forbidden elsewhere.
+	Endpoint *Endpoint `json:"endpoint,omitempty"`
+	// Attributes are what selectors match: at most 64 of them.
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// MaxLeases is how many leases may be open at once. Defaults to 10.
+	MaxLeases int32 `json:"maxLeases,omitempty"`
+	// HealthCheck says how the proxy is probed. Its fields default to the fleet's.
+	HealthCheck HealthCheck `json:"healthCheck,omitzero"`
+}
+
+// Placement says where and on what an instance runs. A provider refuses a field that it cannot honour.
+type Placement struct {
+	// Zone is a Compute Engine zone, or the name of a libvirt host.
+	Zone string `json:"zone,omitempty"`
+	// MachineType is the provider's name for the size of a machine.
+	MachineType string `json:"machineType,omitempty"`
+	// Image is what the machine boots.
+	Image string `json:"image,omitempty"`
+	// DiskSizeGb is the size of the boot disk in GiB.
+	DiskSizeGb int64 `json:"diskSizeGb,omitempty"`
+}
+
+// CloudInit holds user data, or says where it is. Exactly one of its fields is set.
+type CloudInit struct {
+	// Inline is the user data itself. Everybody who may read the proxy may read it.
+	Inline string `json:"inline,omitempty"`
+	// SecretRef names a Secret in the proxy's namespace that is labelled crawl.example.com/cloud-init: "true".
+	SecretRef *SecretKeyRef `json:"secretRef,omitempty"`
+}
+
+// SecretKeyRef names one value of a Secret.
+type SecretKeyRef struct {
+	Name string `json:"name"`
+	Key  string `json:"key"`
+}
+
+// Credentials say where the user and password of a proxy are.
+type Credentials struct {
+	// SecretRef names a Secret in the proxy's namespace that is labelled crawl.example.com/credentials: "true".
+	SecretRef CredentialsRef `json:"secretRef"`
+}
+
+// CredentialsRef names the two values of a Secret that are a user and a password.
+type CredentialsRef struct {
+	Name string `json:"name"`
+	// UsernameKey defaults to username, as in Secrets of type kubernetes.io/basic-auth.
+	UsernameKey string `json:"usernameKey,omitempty"`
+	// PasswordKey defaults to password.
+	PasswordKey string `json:"passwordKey,omitempty"`
+}
+
+// Scheme is how a client speaks to a proxy.
+//
+// +kubebuilder:validation:Enum=http;https;socks5
+type Scheme string
+
+// The schemes of a proxy.
+const (
+	HTTP   Scheme = "http"
+	HTTPS  Scheme = "https"
+	SOCKS5 Scheme = "socks5"
+)
+
+// Endpoint is where an External proxy listens.
+type Endpoint struct {
+	Scheme Scheme `json:"scheme"`
+	Host   string `json:"host"`
+	Port   int32  `json:"port"`
+	// TLS is how the certificate of an https proxy is verified. https only. Defaults to the system's roots.
+	TLS *TLS `json:"tls,omitempty"`
+}
+
+// TLS says how a server's certificate is verified.
+type TLS struct {
+	// CA holds PEM certificates that are trusted instead of the system's roots.
+	CA string `json:"ca,omitempty"`
+	// ServerName is the name that the certificate must bear. Defaults to the host that is dialled.
+	ServerName string `json:"serverName,omitempty"`
+	// InsecureSkipVerify accepts every certificate.
+	InsecureSkipVerify bool `json:"insecureSkipVerify,omitempty"`
+}
+
+// HealthCheck says how a proxy is probed: a request for URL through the proxy.
+type HealthCheck struct {
+	// URL is http or https. Defaults to https://www.gstatic.com/generate_204.
+	URL string `json:"url,omitempty"`
+	// Interval is the time from one probe to the next, at least 1s. Defaults to 30s.
+	Interval Duration `json:"interval,omitempty"`
+	// Timeout bounds the whole probe. Defaults to 10s.
+	Timeout Duration `json:"timeout,omitempty"`
+	// SuccessThreshold is how many successes in a row make a proxy healthy. Defaults to 1.
+	SuccessThreshold int32 `json:"successThreshold,omitempty"`
+	// FailureThreshold is how many failures in a row make it unhealthy. Defaults to 3.
+	FailureThreshold int32 `json:"failureThreshold,omitempty"`
+	// ExpectedStatus are the status codes that count as success. Defaults to 204.
+	ExpectedStatus []int32 `json:"expectedStatus,omitempty"`
+	// TLS is how the target's certificate is verified, inside the tunnel. Defaults to the system's roots.
+	TLS *TLS `json:"tls,omitempty"`
+}
+
+// Canonical returns the spec with its fixed defaults filled in and empty things left out, so that two specs that mean the
+// same are equal. The health check keeps what was declared: its defaults are the fleet's and may change under it.
+func (s Spec) Canonical() Spec {
+	c := s.Clone()
+	c.Mode = cmp.Or(c.Mode, Managed)
+	c.MaxLeases = cmp.Or(c.MaxLeases, 10)
+	if c.Mode == Managed {
+		c.Port = cmp.Or(c.Port, 3128)
+	}
+	if c.Credentials != nil {
+		ref := &c.Credentials.SecretRef
+		ref.UsernameKey = cmp.Or(ref.UsernameKey, "username")
+		ref.PasswordKey = cmp.Or(ref.PasswordKey, "password")
+	}
+	if len(c.Attributes) == 0 {
+		c.Attributes = nil
+	}
+	if len(c.HealthCheck.ExpectedStatus) == 0 {
+		c.HealthCheck.ExpectedStatus = nil
+	}
+	return c
+}
+
+// WithDefaults fills what h leaves out from the fleet's defaults, and what they leave out from the built-in ones.
+func (h HealthCheck) WithDefaults(fleet HealthCheck) HealthCheck {
+	return h.or(fleet).or(HealthCheck{
+		URL:              "https://www.gstatic.com/generate_204",
+		Interval:         Duration(30 * time.Second),
+		Timeout:          Duration(10 * time.Second),
+		SuccessThreshold: 1,
+		FailureThreshold: 3,
+		ExpectedStatus:   []int32{204},
+	})
+}
+
+func (h HealthCheck) or(d HealthCheck) HealthCheck {
+	h.URL = cmp.Or(h.URL, d.URL)
+	h.Interval = cmp.Or(h.Interval, d.Interval)
+	h.Timeout = cmp.Or(h.Timeout, d.Timeout)
+	h.SuccessThreshold = cmp.Or(h.SuccessThreshold, d.SuccessThreshold)
+	h.FailureThreshold = cmp.Or(h.FailureThreshold, d.FailureThreshold)
+	if len(h.ExpectedStatus) == 0 {
+		h.ExpectedStatus = d.ExpectedStatus
+	}
+	h.TLS = cmp.Or(h.TLS, d.TLS)
+	return h.clone()
+}
+
+// Clone returns a copy that shares nothing with s.
+func (s Spec) Clone() Spec {
+	s.CloudInit = clone(s.CloudInit)
+	if s.CloudInit != nil {
+		s.CloudInit.SecretRef = clone(s.CloudInit.SecretRef)
+	}
+	s.Credentials = clone(s.Credentials)
+	s.Endpoint = clone(s.Endpoint)
+	if s.Endpoint != nil {
+		s.Endpoint.TLS = clone(s.Endpoint.TLS)
+	}
+	s.Attributes = maps.Clone(s.Attributes)
+	s.HealthCheck = s.HealthCheck.clone()
+	return s
+}
+
+func (h HealthCheck) clone() HealthCheck {
+	h.ExpectedStatus = slices.Clone(h.ExpectedStatus)
+	h.TLS = clone(h.TLS)
+	return h
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	return &c
+}
