@@ -1,0 +1,53 @@
+# Daemons that the tests start live in sbin, which is not on everybody's path.
+export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
+
+# Extra flags of go test, as in: make test TESTFLAGS='-v -run Reconcile'
+TESTFLAGS ?=
+FUZZTIME ?= 1m
+BENCH ?= .
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets.
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+.PHONY: build
+build: ## Build bin/proxyfleet.
+	CGO_ENABLED=0 go build -trimpath -o bin/proxyfleet ./cmd/proxyfleet
+
+.PHONY: quickstart
+quickstart: ## Run a fleet of three local proxies in the foreground.
+	go run ./cmd/proxyfleet run -f examples/quickstart/fleet.yaml
+
+.PHONY: deps
+deps: ## Install what the tests need besides Go (Debian, as root).
+	hack/install-test-deps.sh
+
+.PHONY: test
+test: ## Run every test under the race detector.
+	go test -race -timeout 15m $(TESTFLAGS) ./...
+
+.PHONY: test-slow
+test-slow: export WALK ?= 20000
+test-slow: export KILLS ?= 500
+test-slow: ## The same with full counts: WALK histories of each kind, KILLS crashes.
+	go test -race -timeout 4h -count=1 $(TESTFLAGS) ./...
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME (1m).
+	FUZZTIME=$(FUZZTIME) hack/fuzz.sh
+
+.PHONY: bench
+bench: ## Run the benchmarks that match BENCH (all).
+	go test -run '^$$' -bench '$(BENCH)' -benchmem $(TESTFLAGS) ./...
+
+.PHONY: lint
+lint: ## Check formatting, go.mod and the linters' rules.
+	go mod tidy -diff
+	cd tools && go mod tidy -diff
+	go tool -modfile=tools/go.mod golangci-lint run
+
+.PHONY: fmt
+fmt: ## Format the code.
+	gofmt -w .
