@@ -1,0 +1,73 @@
+package health
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+)
+
+// failure is why a probe failed.
+type failure struct {
+	party   Party
+	message string
+}
+
+// broken is the failure of something that the network or a peer broke off while the prober was doing it. What was out of
+// time is no party's in particular.
+func broken(party Party, doing string, err error) *failure {
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return &failure{PartyTimeout, "timeout while " + doing}
+	}
+	return &failure{party, "failed while " + doing + ": " + cause(err)}
+}
+
+// isAlert says whether the peer ended TLS with an alert, which package tls tells by the operation alone.
+func isAlert(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
+}
+
+// cause says in words of this package and of the standard library what broke. Errors that may quote what a peer sent, such
+// as the names in its certificate, are put in other words.
+func cause(err error) string {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno.Error()
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		return dns.Err
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return "the connection was closed"
+	}
+	for _, own := range []error{errAnswerTooLong, errTooManyInterim, errNotHTTP} {
+		if errors.Is(err, own) {
+			return own.Error()
+		}
+	}
+	return tlsCause(err)
+}
+
+func tlsCause(err error) string {
+	if isAlert(err) {
+		return err.Error()
+	}
+	if header, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return header.Msg
+	}
+	if host, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "the certificate is not valid for " + host.Host
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+		return "the certificate has expired or is not valid yet"
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return "the certificate is signed by an unknown authority"
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "the certificate cannot be verified"
+	}
+	return "the peer does not keep to the protocol"
+}
