@@ -1,0 +1,471 @@
+package lease_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/proxyfleet/fleet/lease"
+)
+
+// model is the memory store as a child would write it: lists, no order that is kept, every question answered by looking
+// at everything. The store must agree with it on every answer.
+type model struct {
+	policy    lease.Policy
+	proxies   map[string]*modelProxy
+	leases    map[string]*modelLease
+	cooldowns map[pair]*modelCooldown
+}
+
+type modelProxy struct {
+	lease.Candidate
+	known bool
+}
+
+type modelLease struct {
+	lease.Lease
+	key, incarnation string
+	request          lease.Request
+	ended            time.Time
+}
+
+type pair struct{ key, target string }
+
+type modelCooldown struct {
+	until time.Time
+	trial string
+	bans  map[string]bool
+}
+
+func newModel(p lease.Policy) *model {
+	return &model{p, map[string]*modelProxy{}, map[string]*modelLease{}, map[pair]*modelCooldown{}}
+}
+
+// tick brings the model to the present moment.
+func (m *model) tick() time.Time {
+	now := time.Now()
+	for _, l := range m.leases {
+		if l.ended.IsZero() && !now.Before(l.Expires) {
+			m.end(l, l.Expires)
+		}
+	}
+	maps.DeleteFunc(m.leases, func(_ string, l *modelLease) bool {
+		return !l.ended.IsZero() && !now.Before(l.ended.Add(window))
+	})
+	maps.DeleteFunc(m.cooldowns, func(_ pair, c *modelCooldown) bool {
+		return c.trial == "" && !now.Before(c.until.Add(window))
+	})
+	return now
+}
+
+func (m *model) end(l *modelLease, at time.Time) {
+	l.ended = at
+	maps.DeleteFunc(m.cooldowns, func(_ pair, c *modelCooldown) bool { return c.trial == l.ID })
+}
+
+// open returns the open leases of a key, those that expire first in front.
+func (m *model) open(key string) (open []*modelLease) {
+	for _, l := range m.leases {
+		if l.key == key && l.ended.IsZero() {
+			open = append(open, l)
+		}
+	}
+	slices.SortFunc(open, func(a, b *modelLease) int { return a.Expires.Compare(b.Expires) })
+	return open
+}
+
+func (m *model) rank(p *modelProxy) lease.Rank {
+	return m.policy.Rank(lease.Standing{Candidate: p.Candidate, Active: len(m.open(p.Key))})
+}
+
+func (m *model) matching(selector map[string]string) (found []*modelProxy) {
+	for _, p := range m.proxies {
+		matches := p.known
+		for k, v := range selector {
+			matches = matches && p.Attributes[k] == v
+		}
+		if matches {
+			found = append(found, p)
+		}
+	}
+	slices.SortFunc(found, func(a, b *modelProxy) int {
+		x, y := m.rank(a), m.rank(b)
+		return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B), cmp.Compare(a.Key, b.Key))
+	})
+	return found
+}
+
+// blocked returns how long cooldowns keep a proxy from a target.
+func (m *model) blocked(key, target string, now time.Time) (wait time.Duration) {
+	for _, c := range []*modelCooldown{m.cooldowns[pair{key, target}], m.cooldowns[pair{key, ""}]} {
+		switch {
+		case c == nil:
+		case now.Before(c.until):
+			wait = max(wait, c.until.Sub(now))
+		case c.trial != "":
+			wait = max(wait, m.leases[c.trial].Expires.Sub(now))
+		}
+	}
+	return wait
+}
+
+// choose returns the proxy that must be granted, or the numbers that must be told.
+func (m *model) choose(r lease.Request, now time.Time) (best *modelProxy, refusal lease.NoMatch) {
+	var waits []time.Duration
+	for _, p := range m.matching(r.Selector) {
+		open, blocked := m.open(p.Key), m.blocked(p.Key, r.Target, now)
+		refusal.Considered++
+		switch {
+		case !p.Healthy:
+			refusal.Unhealthy++
+		case len(open) >= p.MaxLeases:
+			refusal.AtCapacity++
+			if len(open) > 0 && len(open) == p.MaxLeases {
+				waits = append(waits, max(blocked, open[0].Expires.Sub(now)))
+			}
+		case blocked > 0:
+			refusal.InCooldown++
+			waits = append(waits, blocked)
+		default:
+			return p, lease.NoMatch{}
+		}
+	}
+	if len(waits) > 0 {
+		refusal.RetryAfter = slices.Min(waits)
+	}
+	return nil, refusal
+}
+
+// granted writes down what the store has granted.
+func (m *model) granted(l lease.Lease, p *modelProxy, r lease.Request) {
+	m.leases[l.ID] = &modelLease{Lease: l, key: p.Key, incarnation: p.Incarnation, request: r}
+	for _, target := range []string{r.Target, ""} {
+		if c := m.cooldowns[pair{p.Key, target}]; c != nil {
+			c.trial = l.ID
+		}
+	}
+}
+
+// retried returns the open lease that belongs to a request's ID.
+func (m *model) retried(r lease.Request) *modelLease {
+	for _, l := range m.leases {
+		if r.ID != "" && l.request.ID == r.ID && l.ended.IsZero() {
+			return l
+		}
+	}
+	return nil
+}
+
+// instance says whether the proxy of a lease is still the one that was leased.
+func (m *model) instance(l *modelLease) bool {
+	p := m.proxies[l.key]
+	return p.known && p.Incarnation == l.incarnation
+}
+
+func (m *model) report(l *modelLease, r lease.Report, now time.Time) {
+	target := cmp.Or(r.Target, l.Target)
+	c := m.cooldowns[pair{l.key, target}]
+	switch r.Outcome {
+	case lease.OK:
+		for _, of := range []pair{{l.key, target}, {l.key, ""}} {
+			if c := m.cooldowns[of]; c != nil && c.trial == l.ID {
+				delete(m.cooldowns, of)
+			}
+		}
+	case lease.Banned, lease.RateLimited:
+		if c == nil {
+			c = &modelCooldown{bans: map[string]bool{}}
+			m.cooldowns[pair{l.key, target}] = c
+		}
+		if !now.Before(c.until) && !c.bans[l.ID] {
+			c.until, c.trial, c.bans[l.ID] = now.Add(window), "", true
+		}
+	}
+}
+
+func (m *model) set(c lease.Candidate) {
+	if p := m.proxies[c.Key]; p != nil && p.Incarnation != c.Incarnation {
+		maps.DeleteFunc(m.cooldowns, func(of pair, _ *modelCooldown) bool { return of.key == c.Key })
+	}
+	m.proxies[c.Key] = &modelProxy{c, true}
+}
+
+// walker does random things to a store and the model alike.
+type walker struct {
+	*testing.T
+	*rand.Rand
+	store *lease.Memory
+	model *model
+	ids   []string       // of all leases ever granted
+	seen  map[string]int // what happened how often
+}
+
+func TestRandomWalk(t *testing.T) {
+	walks, steps := 60, 1500
+	if testing.Short() {
+		walks = 6
+	}
+	seen := map[string]int{}
+	for n := range walks {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				policy := []lease.Policy{leastBusy{}, fastest{}}[n%2]
+				config := lease.Config{Policy: policy}
+				if n%2 == 0 {
+					config.Policy = nil // the default, which the model has to know
+				}
+				w := &walker{t, rand.New(rand.NewPCG(1, uint64(n))), newMemory(t, config), newModel(policy), []string{"never granted"}, seen}
+				for range steps {
+					w.step()
+					if t.Failed() {
+						return
+					}
+				}
+				w.forgetsAll()
+			})
+		})
+	}
+	for _, what := range []string{
+		"granted", "retried", "mismatch", "unhealthy", "at capacity", "in cooldown", "nothing matches", "trial out",
+		"renewed", "renewed gone", "renewed unknown", "reported", "reported gone", "reported late", "reported unknown",
+	} {
+		if seen[what] < walks {
+			t.Errorf("%q was seen %d times in %d walks: the walk does not go there", what, seen[what], walks)
+		}
+	}
+}
+
+// leastBusy is the default policy, written anew.
+type leastBusy struct{}
+
+func (leastBusy) Rank(s lease.Standing) lease.Rank {
+	return lease.Rank{A: uint64(s.Active), B: uint64(s.Latency)}
+}
+
+func (w *walker) step() {
+	w.Helper()
+	switch w.IntN(12) {
+	case 0, 1, 2, 3:
+		w.acquire()
+	case 4:
+		w.renew()
+	case 5:
+		w.release()
+	case 6, 7:
+		w.report()
+	case 8:
+		w.set()
+	case 9:
+		if w.IntN(3) == 0 {
+			w.remove()
+		}
+	default: // now and then long enough for everything to be over, and often exactly as long as something takes
+		time.Sleep([]time.Duration{1, time.Second, time.Minute, ttl, window, time.Duration(w.Int64N(int64(time.Hour)))}[w.IntN(6)])
+	}
+	w.model.tick()
+	want := map[string]int{}
+	for key := range w.model.proxies {
+		if n := len(w.model.open(key)); n > 0 {
+			want[key] = n
+		}
+	}
+	if d := gocmp.Diff(want, w.store.Counts()); d != "" {
+		w.Fatalf("counts differ (-model +store):\n%s", d)
+	}
+}
+
+func (w *walker) target() string { return []string{"", "shop", "news"}[w.IntN(3)] }
+
+// some returns the ID of a lease, mostly a recent one.
+func (w *walker) some() string { return w.ids[len(w.ids)-1-w.IntN(min(len(w.ids), 12))] }
+
+func (w *walker) request() lease.Request {
+	r := lease.Request{Target: w.target(), TTL: []time.Duration{0, time.Second, time.Minute, time.Hour}[w.IntN(4)]}
+	if w.IntN(3) == 0 {
+		r.Selector = map[string]string{"country": []string{"nl", "de", "fr"}[w.IntN(3)]}
+	}
+	if w.IntN(3) == 0 {
+		r = lease.Request{ID: fmt.Sprint(w.IntN(4)), TTL: []time.Duration{0, time.Hour}[w.IntN(2)]}
+	}
+	return r
+}
+
+func (w *walker) acquire() {
+	w.Helper()
+	r := w.request()
+	g, err := w.store.Acquire(w.Context(), r)
+	now := w.model.tick()
+	r.TTL = cmp.Or(r.TTL, ttl)
+	if l := w.model.retried(r); l != nil {
+		w.acquireAgain(r, l, g, err)
+		return
+	}
+	best, want := w.model.choose(r, now)
+	if best == nil {
+		w.refused(r, want, err)
+		return
+	}
+	if err != nil {
+		w.Fatalf("Acquire(%+v): %v, want %s", r, err, best.Key)
+	}
+	l := g.Leases[0]
+	wantLease := lease.Lease{ID: l.ID, Proxy: best.Endpoint, Target: r.Target, Expires: now.Add(r.TTL), TTL: r.TTL}
+	wantLease.Proxy.Attributes = best.Attributes
+	if d := gocmp.Diff(wantLease, l); d != "" {
+		w.Fatalf("Acquire(%+v) differs (-model +store):\n%s", r, d)
+	}
+	if w.model.leases[l.ID] != nil {
+		w.Fatalf("lease %s was granted twice", l.ID)
+	}
+	w.model.granted(l, best, r)
+	w.ids = append(w.ids, l.ID)
+	w.seen["granted"]++
+}
+
+func (w *walker) acquireAgain(r lease.Request, l *modelLease, g lease.Grant, err error) {
+	w.Helper()
+	if r.TTL != l.request.TTL || r.Target != l.request.Target || !maps.Equal(r.Selector, l.request.Selector) {
+		w.wants(lease.ErrRequestMismatch, err)
+		w.seen["mismatch"]++
+		return
+	}
+	w.wants(nil, err)
+	if d := gocmp.Diff([]lease.Lease{l.Lease}, g.Leases); d != "" {
+		w.Fatalf("the retried lease differs (-model +store):\n%s", d)
+	}
+	w.seen["retried"]++
+}
+
+func (w *walker) refused(r lease.Request, want lease.NoMatch, err error) {
+	w.Helper()
+	got, ok := errors.AsType[*lease.NoMatch](err)
+	if !ok {
+		w.Fatalf("Acquire(%+v): error is %v, want a NoMatch", r, err)
+	}
+	if d := gocmp.Diff(want, *got); d != "" {
+		w.Fatalf("Acquire(%+v): numbers differ (-model +store):\n%s", r, d)
+	}
+	if got.Considered != got.Unhealthy+got.AtCapacity+got.InCooldown+got.Eligible {
+		w.Fatalf("numbers do not add up: %+v", *got)
+	}
+	for what, n := range map[string]int{"unhealthy": got.Unhealthy, "at capacity": got.AtCapacity, "in cooldown": got.InCooldown} {
+		w.seen[what] += min(n, 1)
+	}
+	if got.Considered == 0 {
+		w.seen["nothing matches"]++
+	}
+	for _, c := range w.model.cooldowns {
+		if c.trial != "" && got.InCooldown > 0 {
+			w.seen["trial out"]++
+		}
+	}
+}
+
+func (w *walker) renew() {
+	w.Helper()
+	id, d := w.some(), []time.Duration{0, time.Second, time.Hour}[w.IntN(3)]
+	got, err := w.store.Renew(w.Context(), id, d)
+	now := w.model.tick()
+	l := w.model.leases[id]
+	switch {
+	case l == nil || !l.ended.IsZero():
+		w.wants(lease.ErrUnknown, err)
+		w.seen["renewed unknown"]++
+	case !w.model.instance(l):
+		w.wants(lease.ErrProxyGone, err)
+		w.seen["renewed gone"]++
+	default:
+		w.wants(nil, err)
+		l.TTL = cmp.Or(d, l.TTL)
+		l.Expires = now.Add(l.TTL)
+		if diff := gocmp.Diff(l.Lease, got); diff != "" {
+			w.Fatalf("the renewed lease differs (-model +store):\n%s", diff)
+		}
+		w.seen["renewed"]++
+	}
+}
+
+func (w *walker) release() {
+	w.Helper()
+	id := w.some()
+	w.wants(nil, w.store.Release(w.Context(), id))
+	now := w.model.tick()
+	if l := w.model.leases[id]; l != nil && l.ended.IsZero() {
+		w.model.end(l, now)
+	}
+}
+
+func (w *walker) report() {
+	w.Helper()
+	id := w.some()
+	r := lease.Report{Target: w.target(), Outcome: []lease.Outcome{lease.OK, lease.Banned, lease.RateLimited, lease.Failed}[w.IntN(4)]}
+	err := w.store.Report(w.Context(), id, r)
+	now := w.model.tick()
+	l := w.model.leases[id]
+	switch {
+	case l == nil:
+		w.wants(lease.ErrUnknown, err)
+		w.seen["reported unknown"]++
+	case !w.model.instance(l):
+		w.wants(nil, err)
+		w.seen["reported gone"]++
+	default:
+		w.wants(nil, err)
+		w.model.report(l, r, now)
+		w.seen["reported"]++
+		if !l.ended.IsZero() {
+			w.seen["reported late"]++
+		}
+	}
+}
+
+func (w *walker) name() string { return []string{"a", "b", "c", "d"}[w.IntN(4)] }
+
+func (w *walker) set() {
+	c := proxy(w.name(), w.IntN(4))
+	c.Healthy = w.IntN(4) > 0
+	c.Latency = time.Duration(w.IntN(3)) * time.Millisecond
+	c.Attributes = map[string]string{"country": []string{"nl", "de"}[w.IntN(2)]}
+	if w.IntN(4) == 0 {
+		c.Incarnation = "second"
+	}
+	w.store.Set(c)
+	w.model.tick()
+	w.model.set(c)
+}
+
+func (w *walker) remove() {
+	key := "default/" + w.name()
+	w.store.Remove(key)
+	w.model.tick()
+	if p := w.model.proxies[key]; p != nil {
+		p.known = false
+	}
+}
+
+func (w *walker) wants(want, err error) {
+	w.Helper()
+	if !errors.Is(err, want) {
+		w.Fatalf("error is %v, want %v", err, want)
+	}
+}
+
+// forgetsAll checks that nothing stays behind once everything is over.
+func (w *walker) forgetsAll() {
+	w.Helper()
+	for key := range w.model.proxies {
+		w.store.Remove(key)
+	}
+	time.Sleep(time.Hour + 2*window)
+	if n := w.store.Remembered(); n > 0 {
+		w.Errorf("the store still remembers %d things", n)
+	}
+}
