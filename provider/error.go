@@ -110,3 +110,13 @@ func Missing(op, field string) *Error {
 func Unsupported(op, field string) *Error {
 	return &Error{Op: op, Class: ErrPermanent, Reason: UnsupportedField, Err: fmt.Errorf("%s cannot be honoured by this provider; remove it", field)}
 }
+
+// Interrupted is the error of a call whose context has ended, and nil as long as it has not: [ErrCanceled] when the caller
+// gave up, and [ErrTransient] when time ran out. A provider asks before it sends, and again when a call failed.
+func Interrupted(ctx context.Context, op string) error {
+	err := ctx.Err()
+	if err == nil {
+		return nil
+	}
+	return &Error{Op: op, Class: ClassOf(err), Err: err}
+}
