@@ -28,9 +28,9 @@ type rules struct {
 	later []string
 }
 
-// row says what one package may import directly beyond the standard library.
+// row says what a package may import directly beyond the standard library.
 type row struct {
-	pkg string
+	pkg string // names, separated by blanks
 	may string // names, separated by blanks
 	why string
 }
@@ -76,7 +76,7 @@ func (r rules) banProblems(g graph, pkg string) []string {
 		if !matches(ban.who, pkg) || matches(ban.except, pkg) {
 			continue
 		}
-		for _, never := range strings.Fields(ban.never) {
+		for never := range strings.FieldsSeq(ban.never) {
 			if chain := g.chain(pkg, never); chain != nil {
 				problems = append(problems, fmt.Sprintf("%s must not depend on %s (%s): %s", pkg, never, strings.Join(chain, " → "), ban.why))
 			}

@@ -25,7 +25,12 @@ var reveals = []reveal{
 	{"secret/text.go", "Text.Equal", "tells only whether two are the same"},
 	{"hasher.go", "Hasher.stretch", "digests them by PBKDF2, so that a rotated secret replaces the instance"},
 	{"health/http_prober.go", "attempt.login", "shows the proxy that is probed its own credentials"},
+	{"discovery/gate.go", "newGate", "digests the API's token once, so that comparing takes constant time"},
+	{"discovery/leases.go", "showLease", "whoever was granted the lease needs the credentials; no other answer has them"},
+	{"discovery/client/call.go", "Client.authorize", "shows the API its token"},
 	{"lease/endpoint.go", "Endpoint.RevealURL", "the crawler that holds the lease needs the credentials to use the proxy"},
+	{"examples/provider/provider.go", "Provider.plan", "refuses credentials that its cloud cannot take"},
+	{"examples/provider/provider.go", "Provider.Create", "tells the cloud the credentials that the proxy asks for"},
 }
 
 func TestReveals(t *testing.T) {
@@ -35,12 +40,16 @@ func TestReveals(t *testing.T) {
 	}
 }
 
-// revealProblems compares the uses of Text.Reveal outside tests with a table of those that are allowed. It goes by names
-// alone: whatever is called Reveal, or Reveal and more, hands a secret in clear to its caller.
+// revealProblems compares the uses of Text.Reveal outside tests and suites, which plant secrets to look for them, with a
+// table of those that are allowed. It goes by names alone: whatever is called Reveal, or Reveal and more, hands a secret in
+// clear to its caller.
 func (s *source) revealProblems(allowed []reveal) []string {
 	var problems []string
 	var found []reveal
 	for _, folder := range s.folders {
+		if matches(suites, "./"+folder.path) {
+			continue
+		}
 		for _, file := range folder.files {
 			if file.isTest() {
 				continue
