@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 )
 
 const (
@@ -23,8 +24,9 @@ var (
 
 // answer is the head of an HTTP answer.
 type answer struct {
-	status  int
-	surplus bool // more than the head was read
+	status    int
+	surplus   bool // more than the head was read
+	tinyproxy bool // tinyproxy made it, and passed nothing on
 }
 
 // readAnswer reads the head of the answer to a request of that method, past any interim ones. Errors of the reader come
@@ -42,7 +44,11 @@ func readAnswer(r io.Reader, method string) (answer, error) {
 		case err != nil:
 			return answer{}, errNotHTTP
 		case response.StatusCode >= 200 || response.StatusCode == http.StatusSwitchingProtocols:
-			return answer{response.StatusCode, buffered.Buffered() > 0}, nil
+			return answer{
+				status:    response.StatusCode,
+				surplus:   buffered.Buffered() > 0,
+				tinyproxy: strings.HasPrefix(response.Header.Get("Server"), "tinyproxy/"),
+			}, nil
 		case response.StatusCode < 100:
 			return answer{}, errNotHTTP
 		}

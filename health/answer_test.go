@@ -68,14 +68,15 @@ func TestReadAnswer(t *testing.T) {
 		want   answer
 		err    error
 	}{
-		"plain":                  {"GET", strings.NewReader("HTTP/1.1 204 No Content\r\n\r\n"), answer{204, false}, nil},
-		"with its end":           {"GET", iotest.DataErrReader(strings.NewReader("HTTP/1.1 204 No Content\r\n\r\n")), answer{204, false}, nil},
-		"a byte at a time":       {"GET", iotest.OneByteReader(strings.NewReader("HTTP/1.0 200 OK\r\nA: b\r\n\r\n")), answer{200, false}, nil},
-		"as many 1xx as allowed": {"GET", strings.NewReader(strings.Repeat("HTTP/1.1 100 Go on\r\n\r\n", maxInterim) + "HTTP/1.1 204 x\r\n\r\n"), answer{204, false}, nil},
+		"plain":                  {"GET", strings.NewReader("HTTP/1.1 204 No Content\r\n\r\n"), answer{status: 204}, nil},
+		"with its end":           {"GET", iotest.DataErrReader(strings.NewReader("HTTP/1.1 204 No Content\r\n\r\n")), answer{status: 204}, nil},
+		"a byte at a time":       {"GET", iotest.OneByteReader(strings.NewReader("HTTP/1.0 200 OK\r\nA: b\r\n\r\n")), answer{status: 200}, nil},
+		"as many 1xx as allowed": {"GET", strings.NewReader(strings.Repeat("HTTP/1.1 100 Go on\r\n\r\n", maxInterim) + "HTTP/1.1 204 x\r\n\r\n"), answer{status: 204}, nil},
 		"one 1xx too many":       {"GET", strings.NewReader(strings.Repeat("HTTP/1.1 100 Go on\r\n\r\n", maxInterim+1) + "HTTP/1.1 204 x\r\n\r\n"), answer{}, errTooManyInterim},
-		"switching protocols":    {"GET", strings.NewReader("HTTP/1.1 101 x\r\n\r\n"), answer{101, false}, nil},
-		"tunnel":                 {"CONNECT", strings.NewReader("HTTP/1.1 200 x\r\n\r\n"), answer{200, false}, nil},
-		"tunnel with more":       {"CONNECT", strings.NewReader("HTTP/1.1 200 x\r\n\r\nx"), answer{200, true}, nil},
+		"switching protocols":    {"GET", strings.NewReader("HTTP/1.1 101 x\r\n\r\n"), answer{status: 101}, nil},
+		"tinyproxy's own":        {"GET", strings.NewReader("HTTP/1.0 401 x\r\nServer: tinyproxy/1.11.1\r\n\r\n"), answer{status: 401, tinyproxy: true}, nil},
+		"tunnel":                 {"CONNECT", strings.NewReader("HTTP/1.1 200 x\r\n\r\n"), answer{status: 200}, nil},
+		"tunnel with more":       {"CONNECT", strings.NewReader("HTTP/1.1 200 x\r\n\r\nx"), answer{status: 200, surplus: true}, nil},
 		"cut":                    {"GET", strings.NewReader("HTTP/1.1 204 No"), answer{}, io.EOF},
 		"cut in the headers":     {"GET", strings.NewReader("HTTP/1.1 204 No Content\r\nA: b\r\n"), answer{}, io.EOF},
 		"reader's error":         {"GET", io.MultiReader(strings.NewReader("HTTP/1.1 204"), iotest.ErrReader(broken)), answer{}, broken},

@@ -22,10 +22,11 @@ import (
 // CONNECT tunnel. Through a socks5 proxy both go through a tunnel. Names of probed hosts are resolved by the proxy.
 // Credentials go to an HTTP proxy as Basic, unasked, and to a SOCKS5 proxy by user name and password.
 //
-// The status of the answer decides; its body is not read. Where the proxy itself passes on an answer in the clear, the
-// answer may be the proxy's own. Only 407 is that beyond doubt, and is PartyProxyAuth. A 403, 502, 503 or 504 may as well
-// come from the target or from something in front of it, whatever headers it bears, and is PartyStatus like any other.
-// Probing an https URL leaves no such doubt. Requests ask caches on the way for a fresh answer.
+// The status of the answer decides; its body is not read. Where an HTTP proxy passes on the answer to an http URL, the
+// answer may be the proxy's own. Only 407 is that beyond doubt, and a 401 that bears tinyproxy's name, which is how
+// tinyproxy refuses wrong credentials; both are PartyProxyAuth. A 403, 502, 503 or 504 may as well come from the target or
+// from something in front of it, whatever headers it bears, and is PartyStatus like any other. Probing an https URL
+// leaves no such doubt. Requests ask caches on the way for a fresh answer.
 //
 // It dials and speaks by itself, for two reasons: each phase has a name when it fails, and a probe costs less than a
 // request of net/http with a transport of its own.
@@ -156,9 +157,9 @@ func (a *attempt) connectHTTP() *failure {
 		return a.broken(PartyProxyProtocol, doing, err)
 	}
 	switch {
-	case got.status == http.StatusProxyAuthRequired:
+	case got.status == http.StatusProxyAuthRequired, got.status == http.StatusUnauthorized:
 		a.status = got.status
-		return a.unauthorized("with 407")
+		return a.unauthorized(fmt.Sprintf("with %d", got.status))
 	case got.status/100 != 2:
 		a.status = got.status
 		return &failure{PartyProxyRefusal, fmt.Sprintf("the proxy answered CONNECT with %d", got.status)}
@@ -177,8 +178,8 @@ func (a *attempt) requestFromProxy() *failure {
 		return a.broken(PartyProxyProtocol, doing, err)
 	}
 	a.status = got.status
-	if got.status == http.StatusProxyAuthRequired {
-		return a.unauthorized("with 407")
+	if got.status == http.StatusProxyAuthRequired || got.status == http.StatusUnauthorized && got.tinyproxy {
+		return a.unauthorized(fmt.Sprintf("with %d", got.status))
 	}
 	return a.judge()
 }

@@ -216,6 +216,8 @@ func TestRefusals(t *testing.T) {
 		"closes at once, SOCKS": {"socks5", closed, plain.URL, health.PartyProxyProtocol, 0, "SOCKS5 greeting"},
 		"CONNECT 403":           {"http", speak("HTTP/1.1 403 no\r\n\r\n"), secure.URL, health.PartyProxyRefusal, 403, "403"},
 		"CONNECT 502":           {"http", speak("HTTP/1.0 502 no\r\n\r\n"), secure.URL, health.PartyProxyRefusal, 502, "502"},
+		"CONNECT 401":           {"http", speak("HTTP/1.1 401 no\r\n\r\n"), secure.URL, health.PartyProxyAuth, 401, "refused with 401"},
+		"plain 401":             {"http", speak("HTTP/1.1 401 no\r\nServer: nginx\r\n\r\n"), plain.URL, health.PartyStatus, 401, "401"},
 		"CONNECT 101":           {"http", speak("HTTP/1.1 101 no\r\n\r\n"), secure.URL, health.PartyProxyRefusal, 101, "101"},
 		"CONNECT garbage":       {"http", speak("SSH-2.0-OpenSSH_9.2\r\n"), secure.URL, health.PartyProxyProtocol, 0, "not HTTP"},
 		"CONNECT status 099":    {"http", speak("HTTP/1.1 099 x\r\n\r\n"), secure.URL, health.PartyProxyProtocol, 0, "not HTTP"},
