@@ -294,7 +294,7 @@ func (e *Engine) work(ctx context.Context, wake chan struct{}) {
 			if more {
 				nudge(wake)
 			}
-			r := e.run(probeCtx, p.target)
+			r := e.probe(probeCtx, p.target)
 			e.finish(ctx, p, r)
 		}
 	}
@@ -315,8 +315,8 @@ func (e *Engine) take(ctx context.Context) (probeCtx context.Context, p *probe, 
 	return probeCtx, next.probe, first != nil && !first.due.After(now)
 }
 
-// run makes one probe, without the lock.
-func (e *Engine) run(ctx context.Context, t Target) Result {
+// probe makes one probe, without the lock.
+func (e *Engine) probe(ctx context.Context, t Target) Result {
 	ctx, span := e.tracer.Start(ctx, "health.probe", trace.WithNewRoot(), trace.WithAttributes(attribute.String("proxy", t.Key)))
 	defer span.End()
 	r := e.cfg.Prober.Probe(ctx, t)

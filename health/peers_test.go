@@ -35,7 +35,7 @@ type origin struct {
 	requests []*http.Request
 }
 
-func newOrigin(t *testing.T, secure bool) *origin {
+func newOrigin(t testing.TB, secure bool) *origin {
 	t.Helper()
 	o := &origin{}
 	o.Server = startServer(t, secure, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +56,7 @@ func newOrigin(t *testing.T, secure bool) *origin {
 }
 
 // startServer serves until the test ends. What it would log of handshakes that fail is what the tests are about.
-func startServer(t *testing.T, secure bool, h http.Handler) *httptest.Server {
+func startServer(t testing.TB, secure bool, h http.Handler) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
@@ -76,7 +76,7 @@ func (o *origin) seen() []*http.Request {
 }
 
 // trust is a configuration that trusts the certificate of httptest's TLS servers.
-func trust(t *testing.T) *tls.Config {
+func trust(t testing.TB) *tls.Config {
 	t.Helper()
 	pool := x509.NewCertPool()
 	pool.AddCert(testCertificate(t).Leaf)
@@ -84,7 +84,7 @@ func trust(t *testing.T) *tls.Config {
 }
 
 // testCertificate is httptest's own, valid for 127.0.0.1 and example.com.
-func testCertificate(t *testing.T) tls.Certificate {
+func testCertificate(t testing.TB) tls.Certificate {
 	t.Helper()
 	s := httptest.NewTLSServer(http.NotFoundHandler())
 	defer s.Close()
@@ -94,7 +94,7 @@ func testCertificate(t *testing.T) tls.Certificate {
 }
 
 // forwardProxy is an HTTP proxy, in clear or inside TLS. With a user, it demands credentials.
-func forwardProxy(t *testing.T, secure bool, user, password string) string {
+func forwardProxy(t testing.TB, secure bool, user, password string) string {
 	t.Helper()
 	want := "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 	forward := &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -293,7 +293,7 @@ func readAddress(r io.Reader, kind byte) (string, error) {
 }
 
 // through is a target that requests a URL through the proxy at an address.
-func through(t *testing.T, scheme, address, rawURL string) health.Target {
+func through(t testing.TB, scheme, address, rawURL string) health.Target {
 	t.Helper()
 	host, portText, err := net.SplitHostPort(address)
 	if err != nil {
