@@ -89,10 +89,7 @@ func ClassOf(err error) Class {
 	if err == nil {
 		return ""
 	}
-	if e, ok := errors.AsType[*Error](err); ok && e.Class != "" {
-		return e.Class
-	}
-	if class, ok := errors.AsType[Class](err); ok {
+	if class, ok := errors.AsType[Class](err); ok && class != "" {
 		return class
 	}
 	if errors.Is(err, context.Canceled) {

@@ -21,7 +21,7 @@ const (
 
 	// callTimeout is how long a call may take that nobody disturbs, and promptly how long one may outlast its context.
 	callTimeout = 2 * time.Minute
-	promptly    = 5 * time.Second
+	promptly    = 3 * time.Second
 	pollEvery   = 10 * time.Millisecond
 )
 

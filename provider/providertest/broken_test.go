@@ -551,16 +551,17 @@ func TestBrokenBackground(t *testing.T) {
 // requireCaught runs the one case that is to catch a broken provider.
 func requireCaught(t *testing.T, name string, open func(*broken) provider.Provider, outlives bool) {
 	t.Helper()
-	i := slices.IndexFunc(cases, func(c testCase) bool { return c.name == name })
+	all := cases()
+	i := slices.IndexFunc(all, func(c testCase) bool { return c.name == name })
 	if i < 0 {
 		t.Fatalf("there is no case %s", name)
 	}
 	r := &recorder{TB: t}
-	r.run(func() { cases[i].run(r, brokenHarness(open, outlives)) })
+	r.run(func() { all[i].run(r, brokenHarness(open, outlives)) })
 	if !r.Failed() {
 		t.Errorf("the case %s did not catch it", name)
 	}
-	if log := r.log(); r.Failed() && !strings.Contains(log, cases[i].explanation) {
+	if log := r.log(); r.Failed() && !strings.Contains(log, all[i].explanation) {
 		t.Errorf("the case failed without saying what was expected:\n%s", log)
 	}
 }

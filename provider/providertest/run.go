@@ -4,7 +4,7 @@ import "testing"
 
 // Run runs the suite. It calls newHarness once for each case.
 func Run(t *testing.T, newHarness func(t testing.TB) Harness) {
-	for _, c := range cases {
+	for _, c := range cases() {
 		t.Run(c.name, func(t *testing.T) { c.run(t, newHarness(t)) })
 	}
 }
