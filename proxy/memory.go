@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -22,8 +23,14 @@ type Record struct {
 	Declared map[string]string `json:"declared,omitempty"`
 }
 
+// clone returns a copy that shares nothing with r.
+func (r *Record) clone() *Record {
+	return &Record{Proxy: *r.Proxy.Clone(), Source: r.Source, Declared: maps.Clone(r.Declared)}
+}
+
 // Journal makes the records of a [Memory] durable. Its methods are called one at a time, before the change is visible to
-// anybody; when one fails the change does not happen, and its caller gets the error.
+// anybody, and the store answers nobody meanwhile; when one fails the change does not happen, and its caller gets the
+// error. A journal neither keeps nor changes what it is given.
 type Journal interface {
 	// Save keeps a record in the place of an earlier one of its key.
 	Save(r Record) error
@@ -64,11 +71,10 @@ var (
 
 // NewMemory makes a store.
 func NewMemory(cfg MemoryConfig) *Memory {
-	cfg.Fleet = cmp.Or(cfg.Fleet, rand.Text())
+	cfg.Fleet = cmp.Or(cfg.Fleet, strings.ToLower(rand.Text()))
 	m := &Memory{cfg: cfg, life: rand.Text()[:8], records: map[Key]*Record{}, refs: map[Key]map[Key]bool{}, watchers: map[*watcher]bool{}}
 	for _, r := range cfg.Records {
-		r.Proxy = *r.Proxy.Clone()
-		m.place(r.Key, &r)
+		m.place(r.Key, r.clone())
 	}
 	m.cfg.Records = nil
 	return m
@@ -146,7 +152,8 @@ func (r *Record) accepts(d Declaration, source string) error {
 
 // redeclared returns what a record becomes by a declaration.
 func (r *Record) redeclared(d Declaration) *Record {
-	c := &Record{Proxy: *r.Proxy.Clone(), Source: r.Source, Declared: maps.Clone(d.Annotations)}
+	c := r.clone()
+	c.Declared = maps.Clone(d.Annotations)
 	if spec := d.Spec.Canonical(); c.Generation == 0 || !reflect.DeepEqual(spec, c.Spec) {
 		c.Spec = spec
 		c.Generation++
@@ -176,10 +183,9 @@ func (m *Memory) Delete(_ context.Context, k Key) error {
 	if r == nil || r.Deleting {
 		return nil
 	}
-	c := *r
-	c.Proxy = *r.Proxy.Clone()
+	c := r.clone()
 	c.Deleting = true
-	_, err := m.save(&c)
+	_, err := m.save(c)
 	return err
 }
 
@@ -226,12 +232,11 @@ func (m *Memory) update(p *Proxy, change func(*Record) bool) (*Proxy, error) {
 	case r.UID != p.UID || r.Version != p.Version:
 		return nil, fmt.Errorf("%v: %w", p.Key, ErrConflict)
 	}
-	c := *r
-	c.Proxy = *r.Proxy.Clone()
-	if !change(&c) {
-		return c.Proxy.Clone(), nil
+	c := r.clone()
+	if !change(c) {
+		return r.Proxy.Clone(), nil
 	}
-	return m.save(&c)
+	return m.save(c)
 }
 
 // save makes r the record of its key, durably, or removes it when nothing keeps it any more.
@@ -265,7 +270,11 @@ func (m *Memory) journal(r *Record, gone bool) error {
 func (m *Memory) place(k Key, r *Record) {
 	if old := m.records[k]; old != nil {
 		for _, name := range secretRefs(old.Spec) {
-			delete(m.refs[Key{k.Namespace, name}], k)
+			ref := Key{k.Namespace, name}
+			delete(m.refs[ref], k)
+			if len(m.refs[ref]) == 0 {
+				delete(m.refs, ref)
+			}
 		}
 	}
 	if r == nil {

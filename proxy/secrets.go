@@ -23,8 +23,9 @@ type Secrets interface {
 	// Get returns the Secret of that name, or an error with [ErrSecretNotFound] in its tree. What it returns is not
 	// changed by anybody.
 	Get(ctx context.Context, namespace, name string) (Secret, error)
-	// Watch calls fn with the name of each Secret that appeared, changed or went, until ctx ends (then nil) or the watch
-	// is lost for good. Changes coalesce; fn does not block.
+	// Watch calls fn with the name of each Secret that is there, then of each that appeared, changed or went, until ctx
+	// ends (then nil) or the watch is lost for good. The calls at the start leave no gap for whoever read a Secret just
+	// before. Changes coalesce; fn does not block.
 	Watch(ctx context.Context, fn func(namespace, name string)) error
 }
 

@@ -130,7 +130,8 @@ type HealthCheck struct {
 	FailureThreshold int32 `json:"failureThreshold,omitempty"`
 	// ExpectedStatus are the status codes that count as success. Defaults to 204.
 	ExpectedStatus []int32 `json:"expectedStatus,omitempty"`
-	// TLS is how the target's certificate is verified, inside the tunnel. Defaults to the system's roots.
+	// TLS is how the target's certificate is verified, inside the tunnel. An empty one stands for the system's roots
+	// whatever the fleet has. Defaults to the system's roots.
 	TLS *TLS `json:"tls,omitempty"`
 }
 
@@ -147,6 +148,9 @@ func (s Spec) Canonical() Spec {
 		ref := &c.Credentials.SecretRef
 		ref.UsernameKey = cmp.Or(ref.UsernameKey, "username")
 		ref.PasswordKey = cmp.Or(ref.PasswordKey, "password")
+	}
+	if c.Endpoint != nil && c.Endpoint.TLS != nil && *c.Endpoint.TLS == (TLS{}) {
+		c.Endpoint.TLS = nil
 	}
 	if len(c.Attributes) == 0 {
 		c.Attributes = nil

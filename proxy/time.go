@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Time is an instant to the second, the precision that every store keeps. The zero value is no time. It is written as
-// RFC 3339 in UTC.
+// Time is an instant to the second, the precision that every store keeps. The zero value is no time; the first second of
+// 1970 cannot be told from it. It is written as RFC 3339 in UTC.
 //
 // +kubebuilder:validation:Type=string
 // +kubebuilder:validation:Format=date-time
@@ -51,7 +51,8 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return json.Marshal(t.Std().Format(time.RFC3339))
 }
 
-// UnmarshalJSON reads RFC 3339 or null.
+// UnmarshalJSON reads RFC 3339 or null, and drops what is finer than a second. The year in UTC must have four digits, or
+// it could not be written again.
 func (t *Time) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		*t = Time{}
@@ -62,7 +63,7 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("a time must be a string such as \"2006-01-02T15:04:05Z\": %w", err)
 	}
 	std, err := time.Parse(time.RFC3339, s)
-	if err != nil {
+	if year := std.UTC().Year(); err != nil || year < 0 || year > 9999 {
 		return fmt.Errorf("a time must be written like \"2006-01-02T15:04:05Z\", not %q", s)
 	}
 	*t = At(std)
@@ -80,8 +81,12 @@ func (d Duration) String() string { return time.Duration(d).String() }
 // MarshalJSON writes a string such as "30s".
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
-// UnmarshalJSON reads a string such as "30s".
+// UnmarshalJSON reads a string such as "30s"; null is a duration that was left out.
 func (d *Duration) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		*d = 0
+		return nil
+	}
 	var s string
 	if err := json.Unmarshal(b, &s); err != nil {
 		return fmt.Errorf("a duration must be a string with a unit, such as \"30s\", not %s", b)

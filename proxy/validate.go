@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // FieldError is one problem of one field.
@@ -27,6 +28,7 @@ var ErrImmutable = errors.New("field cannot change")
 
 // Limits of a spec.
 const (
+	maxProvider       = 63
 	maxAttributes     = 64
 	maxAttributeKey   = 63
 	maxAttributeValue = 256
@@ -69,8 +71,7 @@ func Validate(s Spec) error {
 	return p.join()
 }
 
-// ValidateUpdate says whether a valid spec may become another: a [FieldError] that wraps [ErrImmutable] for each field
-// that may not change, joined.
+// ValidateUpdate says whether a valid spec may become another. Its error has a [FieldError] and [ErrImmutable] in its tree.
 func ValidateUpdate(old, updated Spec) error {
 	was, is := old.Canonical().Mode, updated.Canonical().Mode
 	if was == is {
@@ -102,13 +103,24 @@ func (p *problems) name(field, s string) {
 	}
 }
 
+// text refuses what no document can hold: a store would keep another text, and the proxy would look edited.
+func (p *problems) text(field, s string) {
+	if !utf8.ValidString(s) {
+		p.add(field, "must be UTF-8")
+	}
+}
+
 func (p *problems) managed(s Spec) {
 	if s.Provider == "" {
 		p.add("spec.provider", "is required: the name of a configured provider")
 	}
-	if len(s.Provider) > 63 {
-		p.add("spec.provider", "must be at most 63 characters long")
+	if utf8.RuneCountInString(s.Provider) > maxProvider {
+		p.add("spec.provider", "must be at most %d characters long", maxProvider)
 	}
+	p.text("spec.provider", s.Provider)
+	p.text("spec.placement.zone", s.Placement.Zone)
+	p.text("spec.placement.machineType", s.Placement.MachineType)
+	p.text("spec.placement.image", s.Placement.Image)
 	if s.Placement.DiskSizeGb < 0 {
 		p.add("spec.placement.diskSizeGb", "must be at least 1, not %d", s.Placement.DiskSizeGb)
 	}
@@ -144,7 +156,7 @@ func (p *problems) endpoint(e Endpoint) {
 		p.add("spec.endpoint.scheme", "must be http, https or socks5, not %q", e.Scheme)
 	}
 	if !host.MatchString(e.Host) && !ipv6.MatchString(e.Host) {
-		p.add("spec.endpoint.host", "must be a host name or an IP address without port or brackets, not %q", e.Host)
+		p.add("spec.endpoint.host", "must be a host name or an IP address, without scheme, user, port or brackets")
 	}
 	if e.Port < 1 || e.Port > 65535 {
 		p.add("spec.endpoint.port", "must be 1 to 65535, not %d", e.Port)
@@ -162,6 +174,7 @@ func (p *problems) cloudInit(c *CloudInit) {
 	if (c.Inline == "") == (c.SecretRef == nil) {
 		p.add("spec.cloudInit", "must have exactly one of inline and secretRef")
 	}
+	p.text("spec.cloudInit.inline", c.Inline)
 	if c.SecretRef != nil {
 		p.secretName("spec.cloudInit.secretRef.name", c.SecretRef.Name)
 		p.secretKey("spec.cloudInit.secretRef.key", c.SecretRef.Key)
@@ -203,12 +216,14 @@ func (p *problems) attributes(attributes map[string]string) {
 		p.add("spec.attributes", "must be at most %d, not %d", maxAttributes, len(attributes))
 	}
 	for _, k := range slices.Sorted(maps.Keys(attributes)) {
-		if k == "" || len(k) > maxAttributeKey {
+		if k == "" || utf8.RuneCountInString(k) > maxAttributeKey {
 			p.add("spec.attributes", "must have keys of 1 to %d characters, not %q", maxAttributeKey, k)
 		}
-		if len(attributes[k]) > maxAttributeValue {
+		if utf8.RuneCountInString(attributes[k]) > maxAttributeValue {
 			p.add("spec.attributes."+k, "must be at most %d characters long", maxAttributeValue)
 		}
+		p.text("spec.attributes", k)
+		p.text("spec.attributes."+k, attributes[k])
 	}
 }
 
@@ -239,7 +254,7 @@ func (p *problems) healthCheck(field string, h HealthCheck) {
 func (p *problems) url(field, s string) {
 	u, err := url.Parse(s)
 	switch {
-	case err != nil || u.Host == "" || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
+	case err != nil || !utf8.ValidString(s) || u.Host == "" || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
 		p.add(field, "must be an absolute http or https URL, such as https://www.gstatic.com/generate_204")
 	case u.User != nil:
 		p.add(field, "must not hold a user or password")
@@ -253,6 +268,8 @@ func (p *problems) tls(field string, t *TLS) {
 	if t.CA != "" && !strings.Contains(t.CA, "-----BEGIN CERTIFICATE-----") {
 		p.add(field+".ca", "must hold PEM certificates (-----BEGIN CERTIFICATE-----)")
 	}
+	p.text(field+".ca", t.CA)
+	p.text(field+".serverName", t.ServerName)
 	if t.CA != "" && t.InsecureSkipVerify {
 		p.add(field+".insecureSkipVerify", "must not be set beside ca: one of them would have no effect")
 	}

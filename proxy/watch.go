@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -74,19 +76,29 @@ func (m *Memory) Watch(ctx context.Context, fn func(Key)) error {
 	return <-lost
 }
 
+// errSecretsWatch is said of [Secrets] that stopped watching for no reason.
+var errSecretsWatch = errors.New("it ended before its context")
+
 // watchSecrets touches whoever refers to a Secret that changed, until ctx ends.
 func (m *Memory) watchSecrets(ctx context.Context) error {
 	if m.cfg.Secrets == nil {
 		<-ctx.Done()
 		return nil
 	}
-	return m.cfg.Secrets.Watch(ctx, func(namespace, name string) {
+	err := m.cfg.Secrets.Watch(ctx, func(namespace, name string) {
 		m.mu.RLock()
 		defer m.mu.RUnlock()
 		for k := range m.refs[Key{namespace, name}] {
 			m.touch(k)
 		}
 	})
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err == nil:
+		err = errSecretsWatch
+	}
+	return fmt.Errorf("watch of the Secrets: %w", err)
 }
 
 func (m *Memory) attach(w *watcher) {
