@@ -14,7 +14,7 @@ const (
 	maxFile     = 16 << 20
 	maxExpanded = 2 * maxFile // of one file, by aliases
 	maxSecret   = 1 << 20     // as in Kubernetes
-	maxSecrets  = 64 << 20    // of a directory of secrets
+	maxSecrets  = 16 << 20    // of a directory of secrets
 	maxProblems = 100
 )
 

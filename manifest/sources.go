@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -83,21 +84,25 @@ func readFile(path string, limit int) ([]byte, error) {
 		return nil, errors.New("is a directory: name the files in it")
 	case !info.Mode().IsRegular():
 		return nil, errors.New("is not a regular file")
+	case info.Size() > int64(limit):
+		return nil, tooLarge(limit)
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, cannotRead(err)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
-	if err != nil {
+	b := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	if _, err := b.ReadFrom(io.LimitReader(f, int64(limit)+1)); err != nil {
 		return nil, cannotRead(err)
 	}
-	if len(data) > limit {
-		return nil, fmt.Errorf("is larger than %d MiB", limit>>20)
+	if b.Len() > limit { // it grew meanwhile
+		return nil, tooLarge(limit)
 	}
-	return data, nil
+	return b.Bytes(), nil
 }
+
+func tooLarge(limit int) error { return fmt.Errorf("is larger than %d MiB", limit>>20) }
 
 // cannotRead leaves out the path, which its place has already.
 func cannotRead(err error) error {
