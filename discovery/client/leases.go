@@ -1,0 +1,118 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/proxyfleet/fleet/discovery/internal/wire"
+	"github.com/proxyfleet/fleet/lease"
+	"github.com/proxyfleet/fleet/secret"
+)
+
+// Acquire asks for leases. A request without an ID gets a random one, so that it can be repeated when its answer is lost.
+// TTL and Wait are rounded up to whole seconds.
+func (c *Client) Acquire(ctx context.Context, r lease.Request) (lease.Grant, error) {
+	var granted wire.Grant
+	err := c.do(ctx, call{
+		method: http.MethodPost,
+		path:   "/v1/leases",
+		body: wire.LeaseRequest{
+			Selector:    r.Selector,
+			Target:      r.Target,
+			TTLSeconds:  wire.Seconds(r.TTL),
+			RequestID:   cmp.Or(r.ID, rand.Text()),
+			Session:     r.Session,
+			Count:       r.Count,
+			WaitSeconds: wire.Seconds(r.Wait),
+		},
+		into: &granted,
+		wait: r.Wait,
+	})
+	if err != nil {
+		return lease.Grant{}, err
+	}
+	received := granted.Leases
+	if len(received) == 0 {
+		received = []wire.Lease{granted.Lease}
+	}
+	grant := lease.Grant{Moved: granted.Moved}
+	for _, w := range received {
+		l, err := read(w)
+		if err != nil {
+			return lease.Grant{}, err
+		}
+		grant.Leases = append(grant.Leases, l)
+	}
+	return grant, nil
+}
+
+// Renew lets a lease last for ttl from now on, rounded up to whole seconds.
+func (c *Client) Renew(ctx context.Context, id string, ttl time.Duration) (lease.Lease, error) {
+	if id == "" {
+		return lease.Lease{}, lease.ErrUnknown
+	}
+	var renewed wire.Lease
+	err := c.do(ctx, call{
+		method: http.MethodPost,
+		path:   "/v1/leases/" + segment(id) + "/renew",
+		body:   wire.RenewRequest{TTLSeconds: wire.Seconds(ttl)},
+		into:   &renewed,
+	})
+	if err != nil {
+		return lease.Lease{}, err
+	}
+	return read(renewed)
+}
+
+// Release ends a lease.
+func (c *Client) Release(ctx context.Context, id string) error {
+	if id == "" {
+		return nil
+	}
+	return c.do(ctx, call{method: http.MethodDelete, path: "/v1/leases/" + segment(id)})
+}
+
+// Report tells what came back from a target.
+func (c *Client) Report(ctx context.Context, id string, r lease.Report) error {
+	if id == "" {
+		return lease.ErrUnknown
+	}
+	return c.do(ctx, call{
+		method: http.MethodPost,
+		path:   "/v1/leases/" + segment(id) + "/report",
+		body:   wire.ReportRequest{Result: string(r.Outcome), Target: r.Target},
+	})
+}
+
+// read turns a lease that was received into one that can be used.
+func read(w wire.Lease) (lease.Lease, error) {
+	u, err := url.Parse(w.Proxy.URL)
+	if err != nil || u.Host == "" || w.LeaseID == "" {
+		// The error of url.Parse quotes the URL, and with it a password.
+		return lease.Lease{}, errors.New("the answer holds no lease with the URL of a proxy")
+	}
+	l := lease.Lease{
+		ID: w.LeaseID,
+		Proxy: lease.Endpoint{
+			Namespace:  w.Proxy.Namespace,
+			Name:       w.Proxy.Name,
+			Scheme:     u.Scheme,
+			Host:       w.Proxy.Host,
+			Port:       w.Proxy.Port,
+			Attributes: w.Proxy.Attributes,
+		},
+		Target:  w.Target,
+		Expires: w.ExpiresAt,
+		TTL:     wire.Duration(w.TTLSeconds),
+	}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		l.Proxy.User, l.Proxy.Password = secret.New(u.User.Username()), secret.New(password)
+	}
+	return l, nil
+}

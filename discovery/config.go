@@ -1,0 +1,70 @@
+package discovery
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/proxyfleet/fleet/lease"
+	"github.com/proxyfleet/fleet/proxy"
+	"github.com/proxyfleet/fleet/secret"
+)
+
+// Config is what a handler is made of. Its functions are called by many goroutines at once.
+type Config struct {
+	// Proxies are what the API shows, and where skip-cleanup and retry leave their annotations. Required.
+	Proxies proxy.Store
+	// Leases are what the API hands out. Required.
+	Leases lease.Store
+	// ActiveLeases returns the number of open leases of each proxy that has any, by namespace/name. Defaults to none.
+	ActiveLeases func() map[string]int
+	// Ready returns why the process cannot serve yet, or nil. Everybody can read the answer of /readyz, so it holds no
+	// secrets. Defaults to always ready.
+	Ready func() error
+	// Backup writes a consistent copy of the fleet's state. Defaults to none: /v1/backup then answers 501.
+	Backup func(io.Writer) error
+	// Token is what callers must know. Defaults to none: everybody who reaches the handler may do everything, except that
+	// a request which changes something, and a backup, must be addressed to a loopback host, so that no web page which a
+	// browser on this machine shows can send it.
+	Token secret.Text
+	// Logger gets a line for each request at Debug, and failures of the server at Error. Defaults to none.
+	Logger *slog.Logger
+	// TracerProvider makes a span for each request but those of /healthz and /readyz. Defaults to none.
+	TracerProvider trace.TracerProvider
+	// Recorder hears of every request. Defaults to none.
+	Recorder Recorder
+}
+
+func (c Config) withDefaults() Config {
+	if c.ActiveLeases == nil {
+		c.ActiveLeases = func() map[string]int { return nil }
+	}
+	if c.Ready == nil {
+		c.Ready = func() error { return nil }
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.TracerProvider == nil {
+		c.TracerProvider = noop.NewTracerProvider()
+	}
+	if c.Recorder == nil {
+		c.Recorder = ignore{}
+	}
+	return c
+}
+
+// validate returns all problems.
+func (c Config) validate() error {
+	var problems []error
+	if c.Proxies == nil {
+		problems = append(problems, errors.New("discovery: Proxies is required"))
+	}
+	if c.Leases == nil {
+		problems = append(problems, errors.New("discovery: Leases is required"))
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,83 @@
+package discovery
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/proxyfleet/fleet/discovery/internal/wire"
+)
+
+// readBody reads the one JSON object that a body must be. It knows every field, or names the one that it does not.
+func readBody(r *http.Request, into any) error {
+	body, err := io.ReadAll(r.Body)
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &problem{http.StatusRequestEntityTooLarge, wire.BodyTooLarge,
+			fmt.Sprintf("the body must not be longer than %d bytes", tooLarge.Limit)}
+	}
+	if err != nil {
+		return invalid("the body could not be read to its end")
+	}
+	body = bytes.TrimSpace(body)
+	if !bytes.HasPrefix(body, []byte("{")) {
+		return invalid("the body must be a JSON object; where nothing is to be said it is {}")
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return unreadable(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return invalid("the body must be one JSON object, with nothing behind it")
+	}
+	return nil
+}
+
+// unreadable says what is wrong with a body.
+func unreadable(err error) error {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return invalid("the body is no JSON: %v, at byte %d", syntax, syntax.Offset)
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return invalid("%s must be %s, not %s", wrong.Field, kind(wrong.Type), wrong.Value)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return invalid("the body is no JSON: it ends too early")
+	}
+	return invalid("%s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// kind names a type as people who write JSON do.
+func kind(t reflect.Type) string {
+	if t.Kind() == reflect.String {
+		return "a string"
+	}
+	return "a whole number"
+}
+
+// readQuery returns the parameters of a request, each of which is known and there once.
+func readQuery(r *http.Request, known func(name string) bool) (map[string]string, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, invalid("the query string cannot be read: %v", err)
+	}
+	query := make(map[string]string, len(values))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if !known(name) {
+			return nil, invalid("unknown query parameter %q", name)
+		}
+		if len(values[name]) > 1 {
+			return nil, invalid("query parameter %q must be given once", name)
+		}
+		query[name] = values[name][0]
+	}
+	return query, nil
+}

@@ -1,0 +1,41 @@
+package discovery
+
+import (
+	"net/http"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// traced finds the route of a request and serves it in a span of that name, below the caller's span if there is one.
+func (a *api) traced(next layer) http.Handler {
+	tracer := a.TracerProvider.Tracer("github.com/proxyfleet/fleet/discovery")
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w := &response{ResponseWriter: rw}
+		_, route := a.mux.Handler(r)
+		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		if !public(route) {
+			var span trace.Span
+			ctx, span = tracer.Start(ctx, routeName(route), trace.WithSpanKind(trace.SpanKindServer))
+			defer func() { finish(span, r.Method, route, w.status()) }()
+		}
+		routed := r.WithContext(ctx)
+		routed.Pattern = route
+		next(w, routed)
+	})
+}
+
+// finish ends the span of a request.
+func finish(span trace.Span, method, route string, code int) {
+	span.SetAttributes(attribute.String("http.request.method", method), attribute.Int("http.response.status_code", code))
+	if _, path, ok := strings.Cut(route, " "); ok {
+		span.SetAttributes(attribute.String("http.route", path))
+	}
+	if code >= http.StatusInternalServerError {
+		span.SetStatus(codes.Error, http.StatusText(code))
+	}
+	span.End()
+}
