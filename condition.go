@@ -1,0 +1,162 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/proxyfleet/fleet/health"
+	"github.com/proxyfleet/fleet/provider"
+	"github.com/proxyfleet/fleet/proxy"
+)
+
+// The reasons of the conditions. They are stable: people and scripts match on them.
+const (
+	ReasonCreated          = "Created"          // the instance runs
+	ReasonExternalEndpoint = "ExternalEndpoint" // there is nothing to make
+	ReasonProvisioning     = "Provisioning"     // the instance is on its way
+	ReasonReplacing        = "Replacing"        // the spec wants another instance
+	ReasonDeleting         = "Deleting"         // the record is being deleted
+	ReasonTerminating      = "Terminating"      // an instance of that name is still going
+	ReasonStopped          = "Stopped"          // the instance stopped, and is removed
+	ReasonInstanceGone     = "InstanceGone"     // the instance vanished
+	ReasonQuotaExceeded    = "QuotaExceeded"    // there is no room at the provider
+	ReasonPermanentError   = "PermanentError"   // it cannot be made as it is declared
+	ReasonProviderError    = "ProviderError"    // the provider failed, and will be asked again
+	ReasonUnknownProvider  = "UnknownProvider"  // no provider of that name is configured
+	ReasonProbeSucceeded   = "ProbeSucceeded"   // probes succeed
+	ReasonProbeFailed      = "ProbeFailed"      // probes fail; the message names who failed
+	ReasonResolved         = "Resolved"         // all references were found
+)
+
+// phase sums a status up.
+func phase(deleting bool, s proxy.Status) proxy.Phase {
+	provisioned, _ := s.Condition(proxy.Provisioned)
+	switch {
+	case deleting:
+		return proxy.Deleting
+	case provisioned.Status == proxy.True:
+		return healthPhase(s)
+	case provisioned.Reason == ReasonPermanentError, provisioned.Reason == ReasonUnknownProvider:
+		return proxy.Failed
+	case provisioned.Reason == ReasonReplacing:
+		return proxy.Replacing
+	case s.Instance.ID == "":
+		return proxy.Pending
+	}
+	return proxy.Provisioning
+}
+
+func healthPhase(s proxy.Status) proxy.Phase {
+	switch healthy, _ := s.Condition(proxy.Healthy); healthy.Status {
+	case proxy.True:
+		return proxy.Ready
+	case proxy.False:
+		return proxy.Unhealthy
+	}
+	return proxy.Probing
+}
+
+// set puts a condition into the status.
+func (p *pass) set(t proxy.ConditionType, status proxy.ConditionStatus, reason, message string) {
+	p.s.SetCondition(proxy.Condition{Type: t, Status: status, Reason: reason, Message: message, LastTransitionTime: proxy.At(p.now)})
+}
+
+// lacks says that the instance is not there as the spec wants it.
+func (p *pass) lacks(reason, message string) {
+	p.set(proxy.Provisioned, proxy.False, reason, message)
+}
+
+// applyHealth takes over the verdict on the incarnation that the status names. Where there is none, the status keeps what it
+// says of that incarnation.
+func (p *pass) applyHealth() {
+	if p.Health == nil || p.s.Instance.Incarnation == "" {
+		return
+	}
+	snapshot, ok := p.Health.Snapshot(p.p.Key.String(), p.s.Instance.Incarnation)
+	if !ok || snapshot.Verdict == health.Unknown {
+		return
+	}
+	if snapshot.Verdict == health.Healthy {
+		p.set(proxy.Healthy, proxy.True, ReasonProbeSucceeded, "")
+		p.s.LatencyMillis = snapshot.Reported.Latency.Milliseconds()
+	} else {
+		p.set(proxy.Healthy, proxy.False, ReasonProbeFailed, message(string(snapshot.Reported.Party), snapshot.Reported.Message))
+	}
+	if !snapshot.Reported.At.IsZero() {
+		p.s.LastHealthCheckTime = proxy.At(snapshot.Reported.At)
+	}
+}
+
+// leave forgets where the instance was and how well it was: a successor inherits neither.
+func (p *pass) leave() {
+	p.s.Instance.Host, p.s.Instance.Port = "", 0
+	p.s.RemoveCondition(proxy.Healthy)
+	p.s.LatencyMillis = 0
+}
+
+// fail reports an error of Plan, Get or Delete. What may work soon comes back with the queue's backoff; what the caller
+// gave up is no failure.
+func (p *pass) fail(ctx context.Context, err error) (Result, error) {
+	if ctx.Err() != nil || provider.ClassOf(err) == provider.ErrCanceled {
+		return Result{}, err
+	}
+	p.report(err)
+	switch provider.ClassOf(err) {
+	case provider.ErrQuotaExceeded:
+		return Result{After: max(p.Intervals.QuotaRetry, retryAfter(err))}, nil
+	case provider.ErrPermanent:
+		return Result{After: max(p.jittered(), retryAfter(err))}, nil
+	}
+	if wait := retryAfter(err); wait > 0 {
+		return Result{After: wait}, nil
+	}
+	return Result{}, err
+}
+
+// report says in the condition what the provider's error means. An instance that is known to run goes on: that its provider
+// cannot be asked just now says nothing about it.
+func (p *pass) report(err error) {
+	text := describe(err)
+	if c, _ := p.s.Condition(proxy.Provisioned); c.Status == proxy.True {
+		p.set(proxy.Provisioned, proxy.True, c.Reason, text)
+		p.applyHealth()
+		return
+	}
+	switch provider.ClassOf(err) {
+	case provider.ErrQuotaExceeded:
+		p.lacks(ReasonQuotaExceeded, text)
+	case provider.ErrPermanent:
+		p.lacks(ReasonPermanentError, text)
+	default:
+		p.lacks(ReasonProviderError, text)
+	}
+}
+
+// describe opens the message with the provider's own reason.
+func describe(err error) string {
+	if e, ok := errors.AsType[*provider.Error](err); ok && e.Reason != "" {
+		plain := *e
+		plain.Reason = ""
+		return message(e.Reason, plain.Error())
+	}
+	return message("", err.Error())
+}
+
+// message joins a word and a sentence, and bounds both.
+func message(word, sentence string) string {
+	const most = 1024
+	text := strings.ToValidUTF8(strings.Trim(word+": "+sentence, ": "), "?")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}
+
+func retryAfter(err error) time.Duration {
+	if e, ok := errors.AsType[*provider.Error](err); ok {
+		return e.RetryAfter
+	}
+	return 0
+}
