@@ -50,10 +50,10 @@ type ApplierConfig struct {
 type Applier struct {
 	cfg ApplierConfig
 
-	allow   int
-	running *Set // the first set that was applied: its configuration is the process's
-	current *Set // the last one
-	pending *plan
+	started bool           // whether a set was applied
+	running *Configuration // of the first set that was applied: what the process runs with
+	current *Configuration // of the last one
+	pending *plan          // nil when nothing is left to be done
 
 	seen     digest // at the last look
 	judged   digest // applied or refused
@@ -77,7 +77,7 @@ func NewApplier(cfg ApplierConfig) (*Applier, error) {
 	}
 	cfg.Poll = cmp.Or(cfg.Poll, time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	return &Applier{cfg: cfg, allow: cfg.AllowDelete}, errors.Join(problems...)
+	return &Applier{cfg: cfg}, errors.Join(problems...)
 }
 
 // Apply makes the store like a set. Its error says why nothing was done, or what failed and is tried again by Run.
@@ -89,29 +89,30 @@ func (a *Applier) Apply(ctx context.Context, set *Set) error {
 	if err != nil {
 		return err
 	}
-	p, err := judge(set, before, a.allow)
+	allow := a.cfg.AllowDelete
+	if a.started {
+		allow = 0
+	}
+	p, err := judge(set, before, allow)
 	a.seen, a.judged = set.digest, set.digest
 	if err != nil {
 		return err
 	}
-	a.allow = 0
 	a.pending = p
-	a.accept(set)
+	a.configure(set.Configuration)
 	return a.proceed(ctx)
 }
 
-// accept makes a set the current one.
-func (a *Applier) accept(set *Set) {
-	previous := a.current
-	a.current = set
-	if a.running == nil {
-		a.running = set
+// configure notes the configuration of a set that is applied, and says so if the process would need another one.
+func (a *Applier) configure(c *Configuration) {
+	if !a.started {
+		a.started, a.running, a.current = true, c, c
 		return
 	}
-	same := func(o *Set) bool { return reflect.DeepEqual(o.Configuration, set.Configuration) }
-	if !same(a.running) && !same(previous) {
-		a.cfg.Logger.Warn("FleetConfiguration changed, which takes effect when the process starts again; the proxies and Secrets are applied now")
+	if !reflect.DeepEqual(c, a.running) && !reflect.DeepEqual(c, a.current) {
+		a.cfg.Logger.Warn("the FleetConfiguration changed, which takes effect when the process starts again; proxies and Secrets are applied now")
 	}
+	a.current = c
 }
 
 // proceed does what is left to be done. Secrets come before the proxies that need them, and go after those that did.

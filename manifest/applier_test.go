@@ -648,6 +648,32 @@ func TestConfigurationNeedsRestart(t *testing.T) {
 	})
 }
 
+func TestManyProblemsAreLoggedShort(t *testing.T) {
+	bubble(t, doc("a", "one"), func(t *testing.T, f *fixture) {
+		f.run()
+		f.edit(strings.Repeat(strings.Replace(doc("x", "y"), "Proxy", "Proxi", 1), 30))
+		f.complains("document 20: kind", "and 10 more")
+	})
+}
+
+// TestSetOfOnesOwn applies a set that no document holds.
+func TestSetOfOnesOwn(t *testing.T) {
+	a, err := manifest.NewApplier(manifest.ApplierConfig{Store: proxy.NewMemory(proxy.MemoryConfig{}), Secrets: manifest.NewSecrets()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(s proxy.Spec) *manifest.Set {
+		return &manifest.Set{Proxies: map[proxy.Key]proxy.Declaration{{Namespace: "default", Name: "a"}: {Spec: s}}}
+	}
+	if err := a.Apply(t.Context(), set(proxy.Spec{Provider: "local"})); err != nil {
+		t.Fatal(err)
+	}
+	err = a.Apply(t.Context(), set(proxy.Spec{Mode: proxy.External, Endpoint: &proxy.Endpoint{Scheme: proxy.HTTP, Host: "h", Port: 1}}))
+	if !errors.Is(err, proxy.ErrImmutable) || !strings.HasPrefix(err.Error(), "Proxy default/a: spec.mode: ") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestNewApplierNamesAllProblems(t *testing.T) {
 	_, err := manifest.NewApplier(manifest.ApplierConfig{AllowDelete: -1, Poll: -1})
 	want := "Store is required\nSecrets are required\nAllowDelete must not be negative, but is -1\nPoll must not be negative, but is -1ns"

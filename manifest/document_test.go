@@ -150,6 +150,7 @@ func TestBadDocuments(t *testing.T) {
 		}},
 		{"keys that become the same", header + "spec: {attributes: {1: a, '1': b}}", []string{inFirst + `has the key "1" twice in one object`}},
 		{"key that is no string", header + "spec: {attributes: {null: a}}", []string{inFirst + "has a key that is not a string"}},
+		{"duplicate key that is no word", `{"a\"b": 1, "a\"b": 2}`, []string{inFirst + "has a key twice in one object"}},
 		{"key that is a list", header + "spec: {attributes: {[a]: b}}", []string{inFirst + "is not YAML"}},
 		{"key that is not UTF-8", "{!!binary /w==: a}", []string{inFirst + "has a key that is not UTF-8"}},
 		{"nested aliases", bomb, []string{inFirst + "is not YAML: document contains excessive aliasing"}},
@@ -166,15 +167,16 @@ func TestBadDocuments(t *testing.T) {
 			inProxy + "spec.placement.Zone: unknown field",
 			inProxy + "spec.porrt: unknown field",
 		}},
-		{"values that do not fit", header + `spec:
+		{"values that do not fit", strings.Replace(header, "{name: a}", "{name: a, annotations: []}", 1) + `spec:
   mode: 1
   port: 99999999999
   placement: zone
   attributes: {a: 1, b: yes, c: [x]}
   maxLeases: 1.5
   endpoint: {tls: {insecureSkipVerify: "true"}}
-  healthCheck: {interval: 30, timeout: soon, expectedStatus: [204, "205"], url: [], successThreshold: .inf}
+  healthCheck: {interval: 30, timeout: soon, expectedStatus: [204, "205"], url: {}, tls: true, successThreshold: .inf}
 `, []string{
+			inProxy + "metadata.annotations: must be an object, not a list",
 			inProxy + "spec.attributes.a: must be a string, not a number without quotes",
 			inProxy + "spec.attributes.b: must be a string, not true or false without quotes",
 			inProxy + "spec.attributes.c: must be a string, not a list",
@@ -183,7 +185,8 @@ func TestBadDocuments(t *testing.T) {
 			inProxy + `spec.healthCheck.interval: a duration must be a string with a unit, such as "30s", not 30`,
 			inProxy + "spec.healthCheck.successThreshold: must be a whole number of at most 32 bits, not a number without quotes",
 			inProxy + `spec.healthCheck.timeout: a duration must be a number with a unit, such as "30s", not "soon"`,
-			inProxy + "spec.healthCheck.url: must be a string, not a list",
+			inProxy + "spec.healthCheck.tls: must be an object, not true or false without quotes",
+			inProxy + "spec.healthCheck.url: must be a string, not an object",
 			inProxy + "spec.maxLeases: must be a whole number of at most 32 bits, not a number without quotes",
 			inProxy + "spec.mode: must be a string, not a number without quotes",
 			inProxy + "spec.placement: must be an object, not a string",
@@ -244,6 +247,7 @@ func TestBadDocuments(t *testing.T) {
 			inConfig + `providers[3].name: must be 1 to 63 lower-case letters, digits or '-', beginning and ending with a letter or digit, not ""`,
 			inConfig + "providers[3].type: is required: the kind of provider",
 		}},
+		{"configuration without a list", config + "providers: {name: a}", []string{inConfig + "providers: must be a list, not an object"}},
 		{"configuration with a number that JSON cannot hold", config + "providers: [{name: a, type: b, config: {x: .nan}}]", []string{
 			inConfig + "providers[0].config: holds a number that is not finite"}},
 	} {

@@ -70,17 +70,13 @@ func tree(body []byte, budget *int) (any, []error) {
 	var v, more any
 	d := yaml.NewDecoder(bytes.NewReader(body))
 	d.SetStrict(true)
-	err := d.Decode(&v)
-	if errors.Is(err, io.EOF) {
-		return nil, nil
-	}
-	if err != nil {
+	if err := d.Decode(&v); err != nil {
 		return nil, yamlErrors(err)
 	}
 	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
 		return nil, []error{errors.New("goes on after its end: begin each document with a line that holds only ---")}
 	}
-	v, err = plain(v, budget)
+	v, err := plain(v, budget)
 	if err != nil {
 		return nil, []error{err}
 	}
@@ -147,7 +143,7 @@ func plainKey(k any) (string, error) {
 }
 
 var (
-	yamlLine      = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
+	yamlLine      = regexp.MustCompile(`(?s)^(?:yaml: )?(?:line (\d+): )?(.*)$`)
 	yamlDuplicate = regexp.MustCompile(`^key ("[^"\\]{1,253}") already set in map$`)
 )
 
@@ -159,10 +155,7 @@ func yamlErrors(err error) []error {
 	}
 	var all []error
 	for _, message := range messages {
-		parts := yamlLine.FindStringSubmatch(message)
-		if parts == nil {
-			parts = make([]string, 3)
-		}
+		parts := yamlLine.FindStringSubmatch(message) // it matches whatever the message is
 		line, _ := strconv.Atoi(parts[1])
 		all = append(all, &lineError{line, yamlProblem(parts[2])})
 	}
