@@ -29,6 +29,7 @@ var reveals = []reveal{
 	{"discovery/leases.go", "showLease", "whoever was granted the lease needs the credentials; no other answer has them"},
 	{"discovery/client/call.go", "Client.authorize", "shows the API its token"},
 	{"lease/endpoint.go", "Endpoint.RevealURL", "the crawler that holds the lease needs the credentials to use the proxy"},
+	{"provider/local/login.go", "newGateFor", "digests the credentials, which is all that the proxy keeps of them"},
 	{"examples/provider/provider.go", "Provider.plan", "refuses credentials that its cloud cannot take"},
 	{"examples/provider/provider.go", "Provider.Create", "tells the cloud the credentials that the proxy asks for"},
 }
