@@ -12,7 +12,7 @@ type cooldown struct {
 	target string    // empty: the proxy as a whole
 	until  time.Time // end of the window
 	trial  *held     // the lease that is trying the half-open pair
-	bans   []*held   // the leases that have started a window: each does so once
+	bans   []string  // the IDs of the leases that have started a window: each does so once
 
 	slot   int
 	forget time.Time // when to forget it for want of a trial
@@ -33,9 +33,9 @@ func (c *cooldown) blockedUntil(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// start begins a window for a ban that a lease reports. It returns false if the report changes nothing, because the pair
+// start begins a window for a ban that the lease with an ID reports. It returns false if the report changes nothing, because the pair
 // cools already or the lease has started a window of it before.
-func (c *cooldown) start(by *held, now time.Time, window time.Duration) bool {
+func (c *cooldown) start(by string, now time.Time, window time.Duration) bool {
 	if now.Before(c.until) || slices.Contains(c.bans, by) {
 		return false
 	}

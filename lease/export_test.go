@@ -5,7 +5,7 @@ func (m *Memory) Remembered() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance()
-	n := len(m.members) + len(m.ranking) + m.expiring.Len() + len(m.leases) + len(m.requests) + m.fading.Len()
+	n := len(m.members) + len(m.ranking.runs) + m.expiring.Len() + len(m.leases) + len(m.requests) + m.fading.Len()
 	for _, p := range m.members {
 		n += p.open.Len() + len(p.cooldowns)
 	}

@@ -52,6 +52,6 @@ func (q *queue) pop(now time.Time) *held {
 	if h == nil || h.forget.After(now) {
 		return nil
 	}
-	q.head, h.next = h.next, nil
+	q.head = h.next
 	return h
 }

@@ -67,8 +67,7 @@ func (m *Memory) Set(c Candidate) {
 		m.ranking.remove(p)
 	}
 	p.candidate, p.known = &c, true
-	p.rank = m.config.Policy.Rank(p.standing())
-	m.ranking.insert(p)
+	m.rank(p)
 }
 
 // Remove tells the store that a proxy is no more. Its open leases cannot be renewed; they still count, should a proxy of
@@ -241,7 +240,7 @@ func (m *Memory) advance() time.Time {
 // choose grants the first proxy that matches and is free.
 func (m *Memory) choose(r Request, now time.Time) (*held, error) {
 	var refusal NoMatch
-	for _, p := range m.ranking {
+	for p := range m.ranking.all() {
 		if !p.matches(r.Selector) {
 			continue
 		}
@@ -301,7 +300,7 @@ func (m *Memory) cool(p *member, by *held, target string, now time.Time) {
 		c = &cooldown{proxy: p, target: target}
 		p.cooldowns[target] = c
 	}
-	if c.start(by, now, m.config.CooldownWindow) {
+	if c.start(by.id, now, m.config.CooldownWindow) {
 		m.fading.put(c)
 	}
 }
@@ -331,9 +330,16 @@ func (m *Memory) settle(p *member) {
 		m.expiring.drop(p)
 	}
 	if p.known {
-		m.ranking.move(p, m.config.Policy.Rank(p.standing()))
+		m.ranking.remove(p)
+		m.rank(p)
 	}
 	m.tidy(p)
+}
+
+// rank gives a proxy that is in no place of the ranking its place.
+func (m *Memory) rank(p *member) {
+	p.rank = m.config.Policy.Rank(p.standing())
+	m.ranking.insert(p)
 }
 
 // tidy forgets a proxy that was removed once nothing depends on it any more.

@@ -2,39 +2,62 @@ package lease
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 )
 
-// ranking is the proxies that are known, in the order in which they are offered. It is a sorted slice: a change moves the
-// pointers between the old place and the new one, which is cheap for a fleet of thousands, and a search for the first
-// proxy that may be granted mostly ends where it begins.
-type ranking []*member
+// runLength is how long a run of a ranking may become before it is cut in two.
+const runLength = 128
 
-// search returns the place of a proxy with that rank and key, or the place where it belongs.
-func (r ranking) search(rank Rank, key string) int {
-	at, _ := slices.BinarySearchFunc(r, rank, func(p *member, rank Rank) int {
-		return cmp.Or(p.rank.compare(rank), cmp.Compare(p.candidate.Key, key))
-	})
-	return at
+// ranking is the proxies that are known, in the order in which they are offered. The order is cut into sorted runs, none
+// of them empty, so that a change moves the proxies of one run and not those of the whole fleet.
+type ranking struct{ runs [][]*member }
+
+// all returns the proxies in order. They must not change their places meanwhile.
+func (r *ranking) all() iter.Seq[*member] {
+	return func(yield func(*member) bool) {
+		for _, run := range r.runs {
+			for _, p := range run {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// find returns the place of a proxy, or the place where it belongs. There must be a run.
+func (r *ranking) find(p *member) (run, at int) {
+	run, _ = slices.BinarySearchFunc(r.runs, p, func(run []*member, p *member) int { return run[len(run)-1].compare(p) })
+	run = min(run, len(r.runs)-1) // whoever comes after all others belongs at the end of the last run
+	at, _ = slices.BinarySearchFunc(r.runs[run], p, (*member).compare)
+	return run, at
 }
 
 func (r *ranking) insert(p *member) {
-	*r = slices.Insert(*r, r.search(p.rank, p.candidate.Key), p)
+	if len(r.runs) == 0 {
+		r.runs = [][]*member{{p}}
+		return
+	}
+	run, at := r.find(p)
+	whole := slices.Insert(r.runs[run], at, p)
+	r.runs[run] = whole
+	if len(whole) > runLength {
+		half := len(whole) / 2
+		r.runs = slices.Insert(r.runs, run+1, slices.Clone(whole[half:]))
+		r.runs[run] = slices.Delete(whole, half, len(whole))
+	}
 }
 
 func (r *ranking) remove(p *member) {
-	at := r.search(p.rank, p.candidate.Key)
-	*r = slices.Delete(*r, at, at+1)
+	run, at := r.find(p)
+	r.runs[run] = slices.Delete(r.runs[run], at, at+1)
+	if len(r.runs[run]) == 0 {
+		r.runs = slices.Delete(r.runs, run, run+1)
+	}
 }
 
-// move gives a proxy another rank.
-func (r ranking) move(p *member, rank Rank) {
-	from, to := r.search(p.rank, p.candidate.Key), r.search(rank, p.candidate.Key)
-	if from < to {
-		to-- // its own old place is before the new one
-		copy(r[from:to], r[from+1:to+1])
-	} else {
-		copy(r[to+1:from+1], r[to:from])
-	}
-	r[to], p.rank = p, rank
+// compare says which of two proxies is offered first.
+func (p *member) compare(other *member) int {
+	return cmp.Or(p.rank.compare(other.rank), cmp.Compare(p.candidate.Key, other.candidate.Key))
 }
