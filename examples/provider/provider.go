@@ -88,7 +88,7 @@ func (p *Provider) plan(op string, r provider.Request) (zone string, err error) 
 		return "", provider.Unsupported(op, "placement.diskSizeGb")
 	case !r.CloudInit.IsZero():
 		return "", provider.Unsupported(op, "cloudInit")
-	case user+password != "" && !(word.MatchString(user) && word.MatchString(password)):
+	case user+password != "" && (!word.MatchString(user) || !word.MatchString(password)):
 		return "", provider.Unsupported(op, "credentials")
 	}
 	return zone, nil

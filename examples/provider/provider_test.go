@@ -189,7 +189,7 @@ func TestClasses(t *testing.T) {
 				t.Fatalf("the error is %v, want a provider.Error", err)
 			}
 			tt.want.Op, tt.want.Err = "get", got.Err
-			if diff := cmp.Diff(tt.want, *got, cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) })); diff != "" {
+			if diff := cmp.Diff(tt.want, *got, cmp.Comparer(errors.Is)); diff != "" {
 				t.Errorf("the error (-want +got):\n%s", diff)
 			}
 		})

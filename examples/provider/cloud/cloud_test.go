@@ -150,8 +150,7 @@ func listens(a answer) bool {
 	if err != nil {
 		return false
 	}
-	conn.Close()
-	return true
+	return conn.Close() == nil
 }
 
 // deaf waits until nothing listens where an instance was.

@@ -74,7 +74,7 @@ func (c *Cloud) startProcess(i *Instance, s Spec) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(c.tinyproxy, "-d", "-c", conf)
+	cmd := exec.Command(c.tinyproxy, "-d", "-c", conf) //nolint:noctx // It is to outlive whatever started it.
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -103,7 +103,7 @@ func (c *Cloud) port() (int, error) {
 	for range portCount {
 		port := c.nextPort
 		c.nextPort = firstPort + (c.nextPort+1-firstPort)%portCount
-		if l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+		if l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}); err == nil {
 			return port, l.Close()
 		}
 	}
@@ -157,13 +157,14 @@ func findProcesses(dir string) (map[int64]*process, error) {
 
 // awaitEnd returns when none of the processes runs any more.
 func awaitEnd(processes []*process) error {
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.After(10 * time.Second)
 	for _, p := range processes {
 		for !p.ended() {
-			if time.Now().After(deadline) {
+			select {
+			case <-deadline:
 				return fmt.Errorf("process %d was killed and does not end", p.Pid)
+			case <-time.After(time.Millisecond):
 			}
-			time.Sleep(time.Millisecond)
 		}
 	}
 	return nil

@@ -18,7 +18,9 @@ func TestAPidThatIsUsedAgainIsLeftAlone(t *testing.T) {
 	go func() { ended <- stranger.Wait() }()
 	t.Cleanup(func() {
 		_ = stranger.Process.Kill()
-		<-ended
+		if err := <-ended; err == nil {
+			t.Error("the stranger ended by itself, so nothing was shown")
+		}
 	})
 
 	handle, err := os.FindProcess(stranger.Process.Pid)

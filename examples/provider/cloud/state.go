@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -54,9 +55,9 @@ func (s *state) byID(id int64) *Instance {
 
 // last returns the youngest instance that matches, or nil.
 func (s *state) last(match func(*Instance) bool) *Instance {
-	for n := len(s.Instances) - 1; n >= 0; n-- {
-		if match(s.Instances[n]) {
-			return s.Instances[n]
+	for _, i := range slices.Backward(s.Instances) {
+		if match(i) {
+			return i
 		}
 	}
 	return nil
