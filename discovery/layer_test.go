@@ -308,7 +308,7 @@ func (s *span) SetStatus(code codes.Code, _ string) { s.code = code }
 func (s *span) End(...trace.SpanEndOption) {
 	text := s.text
 	for _, kv := range s.attrs {
-		text += fmt.Sprintf(" %s=%s", kv.Key, kv.Value.Emit())
+		text += fmt.Sprintf(" %s=%s", kv.Key, kv.Value.String())
 	}
 	s.spans.ended = append(s.spans.ended, text+" "+s.code.String())
 }

@@ -81,13 +81,14 @@ func (s *Selector) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &values); err != nil {
 		return malformed
 	}
-	*s = make(Selector, len(values))
+	selector := make(Selector, len(values))
 	for k, v := range values {
 		if v == nil {
 			return malformed
 		}
-		(*s)[k] = *v
+		selector[k] = *v
 	}
+	*s = selector
 	return nil
 }
 
