@@ -1,0 +1,157 @@
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/proxyfleet/fleet/health"
+	"github.com/proxyfleet/fleet/lease"
+	"github.com/proxyfleet/fleet/proxy"
+)
+
+// feed tells the health engine what to probe and the lease store what to lease, record by record. It is used by one
+// goroutine.
+type feed struct {
+	store    proxy.Store
+	hasher   *Hasher
+	engine   *health.Engine
+	leases   *lease.Memory
+	defaults proxy.HealthCheck
+	log      *slog.Logger
+	// login is what each incarnation was made with. After a rotation the old instance serves on, with its old password,
+	// until its turn to be replaced.
+	login map[proxy.Key]login
+}
+
+type login struct {
+	incarnation string
+	inputs      proxy.Inputs
+}
+
+// update takes over a record as it is now.
+func (f *feed) update(ctx context.Context, k proxy.Key) {
+	p, err := f.store.Get(ctx, k)
+	switch {
+	case errors.Is(err, proxy.ErrNotFound):
+		f.forget(k)
+		f.leases.Remove(k.String())
+		return
+	case err != nil:
+		f.log.WarnContext(ctx, "record not read: probes and leases go by the last one", "proxy", k, "err", err)
+		return
+	case p.Deleting:
+		f.forget(k)
+		f.leases.Remove(k.String())
+		return
+	}
+	in, known := f.inputs(ctx, p)
+	probed := known && p.Status.Instance.Host != "" && f.probe(ctx, p, in)
+	if !probed {
+		f.engine.Remove(k.String())
+	}
+	f.leases.Set(candidate(p, in, probed))
+}
+
+func (f *feed) forget(k proxy.Key) {
+	delete(f.login, k)
+	f.engine.Remove(k.String())
+}
+
+// inputs returns what the instance was made with, and whether that is known.
+func (f *feed) inputs(ctx context.Context, p *proxy.Proxy) (proxy.Inputs, bool) {
+	in, err := f.store.Inputs(ctx, p)
+	instance := p.Status.Instance
+	if err == nil && (p.Spec.Mode == proxy.External || f.hasher.Matches(instance.Hash, p.UID, p.Spec, in)) {
+		f.login[p.Key] = login{instance.Incarnation, in}
+		return in, true
+	}
+	if last, ok := f.login[p.Key]; ok && last.incarnation == instance.Incarnation {
+		return last.inputs, true
+	}
+	return in, err == nil
+}
+
+// probe has the engine probe the instance, and says whether it does.
+func (f *feed) probe(ctx context.Context, p *proxy.Proxy, in proxy.Inputs) bool {
+	t, err := target(p, in, p.Spec.HealthCheck.WithDefaults(f.defaults))
+	if err == nil {
+		err = f.engine.Set(t)
+	}
+	if err != nil {
+		f.log.ErrorContext(ctx, "proxy cannot be probed, and so is not leased", "proxy", p.Key, "err", err)
+	}
+	return err == nil
+}
+
+// endpoint is where a proxy listens and how it is spoken to.
+func endpoint(p *proxy.Proxy, in proxy.Inputs) lease.Endpoint {
+	scheme := proxy.HTTP
+	if p.Spec.Mode == proxy.External {
+		scheme = p.Spec.Endpoint.Scheme
+	}
+	return lease.Endpoint{Namespace: p.Namespace, Name: p.Name, Scheme: string(scheme), Host: p.Status.Instance.Host,
+		Port: int(p.Status.Instance.Port), User: in.Username, Password: in.Password}
+}
+
+// candidate is what the lease store is to know. Only what is probed and Ready may be leased.
+func candidate(p *proxy.Proxy, in proxy.Inputs, probed bool) lease.Candidate {
+	return lease.Candidate{
+		Key:         p.Key.String(),
+		Incarnation: p.Status.Instance.Incarnation,
+		Endpoint:    endpoint(p, in),
+		Attributes:  p.Spec.Attributes,
+		MaxLeases:   int(p.Spec.MaxLeases),
+		Healthy:     probed && p.Status.Phase == proxy.Ready,
+		Latency:     time.Duration(p.Status.LatencyMillis) * time.Millisecond,
+	}
+}
+
+// target is what the engine is to probe. The verdict in the status is for an engine that does not know the proxy yet.
+func target(p *proxy.Proxy, in proxy.Inputs, check proxy.HealthCheck) (health.Target, error) {
+	e := endpoint(p, in)
+	t := health.Target{
+		Key: p.Key.String(), Incarnation: p.Status.Instance.Incarnation,
+		Scheme: e.Scheme, Host: e.Host, Port: e.Port, User: in.Username, Password: in.Password,
+		URL: check.URL, Interval: time.Duration(check.Interval), Timeout: time.Duration(check.Timeout),
+		SuccessThreshold: int(check.SuccessThreshold), FailureThreshold: int(check.FailureThreshold),
+		Seed: seed(p), SeedLatency: time.Duration(p.Status.LatencyMillis) * time.Millisecond,
+	}
+	for _, code := range check.ExpectedStatus {
+		t.ExpectedStatus = append(t.ExpectedStatus, int(code))
+	}
+	var err, proxyErr error
+	if t.TLS, err = tlsConfig("spec.healthCheck.tls", check.TLS); p.Spec.Mode == proxy.External {
+		t.ProxyTLS, proxyErr = tlsConfig("spec.endpoint.tls", p.Spec.Endpoint.TLS)
+	}
+	return t, errors.Join(err, proxyErr)
+}
+
+func seed(p *proxy.Proxy) health.Verdict {
+	switch c, _ := p.Status.Condition(proxy.Healthy); c.Status {
+	case proxy.True:
+		return health.Healthy
+	case proxy.False:
+		return health.Unhealthy
+	}
+	return health.Unknown
+}
+
+// tlsConfig is how a certificate is verified; nil is the system's way.
+func tlsConfig(field string, t *proxy.TLS) (*tls.Config, error) {
+	if t == nil {
+		return nil, nil
+	}
+	c := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify} //nolint:gosec // the operator's word
+	if t.CA != "" {
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM([]byte(t.CA)) {
+			return nil, fmt.Errorf("%s.ca: holds no certificate that can be read", field)
+		}
+	}
+	return c, nil
+}

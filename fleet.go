@@ -1,0 +1,259 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/proxyfleet/fleet/health"
+	"github.com/proxyfleet/fleet/lease"
+	"github.com/proxyfleet/fleet/provider"
+	"github.com/proxyfleet/fleet/proxy"
+)
+
+// The model, under the names that most programs need.
+type (
+	// Proxy is one record; see [proxy.Proxy].
+	Proxy = proxy.Proxy
+	// Key names a proxy; see [proxy.Key].
+	Key = proxy.Key
+	// Spec is what a proxy is declared to be; see [proxy.Spec].
+	Spec = proxy.Spec
+	// Status is what the fleet knows of a proxy; see [proxy.Status].
+	Status = proxy.Status
+)
+
+// Config is what a [Fleet] is made of.
+type Config struct {
+	// Fleet is the identity of this installation: 1 to 63 characters of [a-z0-9-]. It marks every instance, so it must stay
+	// the same for as long as there are any, and no other installation may have it. Required.
+	Fleet string
+	// Store holds the records. Required.
+	Store proxy.Store
+	// Providers make the instances of Managed proxies, by the names that specs use. Those that are a [provider.Runner] are
+	// run with the fleet. Defaults to none.
+	Providers map[string]provider.Provider
+	// MaxInstances bounds how many instances a provider may have at once, by its name. Defaults to no bound.
+	MaxInstances map[string]int
+	// HealthCheck is used for what a spec leaves out. Its fields default to those that [proxy.HealthCheck] names.
+	HealthCheck proxy.HealthCheck
+	// Health configures the probing engine. Its Prober defaults to [health.HTTPProber], its Logger and TracerProvider to
+	// those of the fleet.
+	Health health.Config
+	// Lease configures the lease store. Its Failed is called beside the fleet's own.
+	Lease lease.Config
+	// Intervals are how long the fleet waits. Each has a default.
+	Intervals Intervals
+	// Logger gets one line for each event that an operator would act on. Defaults to none.
+	Logger *slog.Logger
+	// TracerProvider makes the spans. Defaults to one that makes none.
+	TracerProvider trace.TracerProvider
+}
+
+var identity = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
+
+// validate returns all problems at once.
+func (c Config) validate() error {
+	var problems []error
+	if !identity.MatchString(c.Fleet) {
+		problems = append(problems, fmt.Errorf("Fleet: must be 1 to 63 characters of [a-z0-9-], not %q", c.Fleet))
+	}
+	if c.Store == nil {
+		problems = append(problems, errors.New("Store: is required"))
+	}
+	for name, p := range c.Providers {
+		if p == nil {
+			problems = append(problems, fmt.Errorf("Providers[%q]: is nil", name))
+		}
+	}
+	for name, n := range c.MaxInstances {
+		if _, ok := c.Providers[name]; !ok || n < 0 {
+			problems = append(problems, fmt.Errorf("MaxInstances[%q]: must be a positive number for a configured provider", name))
+		}
+	}
+	problems = append(problems, proxy.ValidateHealthCheck("HealthCheck", c.HealthCheck), c.Intervals.validate())
+	return errors.Join(problems...)
+}
+
+// Fleet keeps proxies as they are declared, and leases them.
+type Fleet struct {
+	cfg    Config
+	queue  *queue
+	feed   *feed
+	engine *health.Engine
+	leases *lease.Memory
+	ready  atomic.Bool
+}
+
+// New makes a fleet. It starts nothing and calls nobody; its error holds all problems of the configuration.
+func New(c Config) (*Fleet, error) {
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("fleet: configuration: %w", err)
+	}
+	c = c.withDefaults()
+	f := &Fleet{cfg: c}
+	var err, leaseErr error
+	f.engine, err = health.New(c.Health)
+	c.Lease.Failed = f.hurry(c.Lease.Failed)
+	f.leases, leaseErr = lease.NewMemory(c.Lease)
+	if err := errors.Join(err, leaseErr); err != nil {
+		return nil, fmt.Errorf("fleet: configuration: %w", err)
+	}
+	hasher := NewHasher(c.Fleet)
+	f.queue = newQueue(&Reconciler{
+		Fleet: c.Fleet, Store: c.Store, Providers: c.Providers, MaxInstances: c.MaxInstances, Hasher: hasher,
+		Health: f.engine, Leases: f.leases, Started: time.Now(), Intervals: c.Intervals, Logger: c.Logger,
+		Tracer: c.TracerProvider.Tracer("github.com/proxyfleet/fleet"),
+	}, c.Logger)
+	f.feed = &feed{store: c.Store, hasher: hasher, engine: f.engine, leases: f.leases, defaults: c.HealthCheck,
+		log: c.Logger, login: map[proxy.Key]login{}}
+	return f, nil
+}
+
+func (c Config) withDefaults() Config {
+	c.Intervals = c.Intervals.WithDefaults()
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.TracerProvider == nil {
+		c.TracerProvider = noop.NewTracerProvider()
+	}
+	if c.Health.Prober == nil {
+		c.Health.Prober = health.HTTPProber{}
+	}
+	if c.Health.Logger == nil {
+		c.Health.Logger = c.Logger
+	}
+	if c.Health.TracerProvider == nil {
+		c.Health.TracerProvider = c.TracerProvider
+	}
+	return c
+}
+
+// hurry has a proxy probed at once of which a crawler says that it failed.
+func (f *Fleet) hurry(also func(string)) func(string) {
+	return func(key string) {
+		f.engine.Hurry(key)
+		if also != nil {
+			also(key)
+		}
+	}
+}
+
+// Leases returns the lease store. It is there before Run, and grants what Run has learned of.
+func (f *Fleet) Leases() *lease.Memory { return f.leases }
+
+// Ready returns nil once every record that was there when Run began is known to probes and leases. Providers never affect
+// it.
+func (f *Fleet) Ready() error {
+	if !f.ready.Load() {
+		return errors.New("the records have not all been read yet")
+	}
+	return nil
+}
+
+// Run keeps the fleet until ctx ends, and then returns nil, when all that it started has ended: first the passes, which
+// give up the provider calls that are under way, then the providers. It returns an error when the watch of the store is
+// lost or a provider cannot work any more; what is declared stays, and another Run of another Fleet goes on. It is called
+// once.
+func (f *Fleet) Run(ctx context.Context) error {
+	providers, stopProviders := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopProviders()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var running, passing sync.WaitGroup
+	start := func(group *sync.WaitGroup, ctx context.Context, what string, run func(context.Context) error) {
+		group.Go(func() {
+			if err := run(ctx); err != nil {
+				stop(fmt.Errorf("%s: %w", what, err))
+			}
+		})
+	}
+	for name, p := range f.cfg.Providers {
+		if r, ok := provider.As[provider.Runner](p); ok {
+			start(&running, providers, fmt.Sprintf("provider %q", name), r.Run)
+		}
+	}
+	start(&passing, ctx, "probes", f.engine.Run)
+	start(&passing, ctx, "queue", f.queue.run)
+	start(&passing, ctx, "verdicts", f.followVerdicts)
+	start(&passing, ctx, "watch of the store", f.watch)
+	<-ctx.Done()
+	passing.Wait()
+	stopProviders()
+	running.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		return fmt.Errorf("fleet: %w", cause)
+	}
+	return nil
+}
+
+// watch tells probes, leases and the reconciler of each change of a record, in this order: what a pass takes out of service
+// is closed to new leases before the next pass deletes it.
+func (f *Fleet) watch(ctx context.Context) error {
+	list, err := f.cfg.Store.List(ctx)
+	if err != nil {
+		return err
+	}
+	unread := map[proxy.Key]bool{}
+	for _, p := range list {
+		unread[p.Key] = true
+	}
+	f.ready.Store(len(unread) == 0)
+	err = f.cfg.Store.Watch(ctx, func(k proxy.Key) {
+		f.feed.update(ctx, k)
+		f.queue.add(k)
+		if !f.ready.Load() {
+			delete(unread, k)
+			f.ready.Store(len(unread) == 0)
+		}
+	})
+	if err == nil && ctx.Err() == nil {
+		return errors.New("it ended")
+	}
+	return err
+}
+
+// followVerdicts has a proxy looked at whenever what the probes say of it is news.
+func (f *Fleet) followVerdicts(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case key := <-f.engine.Events():
+			namespace, name, _ := strings.Cut(key, "/")
+			f.queue.add(proxy.Key{Namespace: namespace, Name: name})
+		}
+	}
+}
+
+// validate says which intervals are negative, and which relations do not hold.
+func (i Intervals) validate() error {
+	fields := []struct {
+		name  string
+		value time.Duration
+	}{
+		{"ProvisioningPoll", i.ProvisioningPoll}, {"DeletionPoll", i.DeletionPoll}, {"DriftPoll", i.DriftPoll},
+		{"Requeue", i.Requeue}, {"Call", i.Call}, {"FirstRetry", i.FirstRetry}, {"LastRetry", i.LastRetry},
+		{"QuotaRetry", i.QuotaRetry}, {"PermanentRetry", i.PermanentRetry}, {"Stable", i.Stable}, {"Drain", i.Drain},
+	}
+	var problems []error
+	for _, f := range fields {
+		if f.value < 0 {
+			problems = append(problems, fmt.Errorf("Intervals.%s: must be positive, not %v", f.name, f.value))
+		}
+	}
+	if d := i.WithDefaults(); d.FirstRetry > d.LastRetry {
+		problems = append(problems, fmt.Errorf("Intervals.FirstRetry: %v is longer than LastRetry, %v", d.FirstRetry, d.LastRetry))
+	}
+	return errors.Join(problems...)
+}
