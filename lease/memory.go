@@ -258,8 +258,9 @@ func (m *Memory) grant(p *member, r Request, now time.Time) *held {
 	h := &held{id: rand.Text(), granted: p.candidate, target: r.Target, ttl: r.TTL, expires: now.Add(r.TTL)}
 	m.leases[h.id] = h
 	if r.ID != "" {
-		r.Selector = maps.Clone(r.Selector) // the caller may change its own
-		h.request = &r
+		request := r
+		request.Selector = maps.Clone(r.Selector) // the caller may change its own
+		h.request = &request
 		m.requests[r.ID] = h
 	}
 	for _, c := range p.concerning(r.Target) {

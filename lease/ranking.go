@@ -13,7 +13,7 @@ const runLength = 128
 // of them empty, so that a change moves the proxies of one run and not those of the whole fleet.
 type ranking struct{ runs [][]*member }
 
-// all returns the proxies in order. They must not change their places meanwhile.
+// all returns the proxies in order. Whoever changes the place of one must stop there.
 func (r *ranking) all() iter.Seq[*member] {
 	return func(yield func(*member) bool) {
 		for _, run := range r.runs {
