@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -29,6 +28,7 @@ type setting struct {
 	stable  bool   // a proxy that is declared again has the UID of its earlier life
 	edits   string // "type": machine types; "place": also providers and zones; "all": everything, typos among it
 	steps   int
+	quick   bool // many passes to a tick, where the others have few
 	machine machine
 	paced   bool // edits come to all proxies at once, and the judge counts how many are out
 }
@@ -152,7 +152,7 @@ func (h *history) step() {
 		h.log("%s: declared no more", k.Name)
 	case x == 2 && h.edits == "all":
 		h.meddle(k)
-	case x < 10:
+	case x == 3, x < 10 && !h.quick:
 		h.world.tick()
 	default:
 		h.run(h.rng.IntN(len(h.procs)))
@@ -342,13 +342,14 @@ func (h *history) log(format string, args ...any) {
 	}
 }
 
-// verdicts is the health engine of the walk: what runs is healthy.
+// verdicts is the health engine of the walk: what has run for two ticks is healthy.
 type verdicts struct{ *world }
 
 // Snapshot tells the truth about an incarnation.
 func (v verdicts) Snapshot(_, incarnation string) (health.Snapshot, bool) {
 	for _, i := range v.insts {
-		if i.Incarnation == incarnation && i.State == provider.Running {
+		if i.Incarnation == incarnation && i.State == provider.Running && v.now >= i.ready+2 {
+			v.probed[incarnation] = true
 			return health.Snapshot{Verdict: health.Healthy}, true
 		}
 	}
@@ -365,7 +366,7 @@ func reconciler(h *history, c *cache, providers map[string]provider.Provider) *f
 		Fleet: fleetID, Store: c, Providers: providers, Hasher: h.hasher, Health: verdicts{h.world}, Started: time.Now(),
 		Intervals: fleet.Intervals{ProvisioningPoll: tick, DeletionPoll: tick, DriftPoll: 12 * tick, Requeue: time.Second, Call: 4 * tick,
 			FirstRetry: tick, LastRetry: 20 * tick, QuotaRetry: 20 * tick, PermanentRetry: 40 * tick, Stable: 40 * tick, Drain: 4 * tick},
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Logger: slog.New(slog.DiscardHandler),
 		Tracer: noop.NewTracerProvider().Tracer(""),
 	}
 }

@@ -19,6 +19,7 @@ const (
 	tokenTwice  = "tokenTwice"  // one idempotency token for two intents: the provider makes nothing for the second
 	needless    = "needless"    // kills of what the spec wanted when the killer last compared versions
 	raced       = "raced"       // kills of what the spec wanted again between that comparison and the delete; no flaw
+	inherited   = "inherited"   // a proxy is Ready by the verdict on another instance
 	crowded     = "crowded"     // more proxies out of service at once than the pace allows
 	creates     = "creates"     // all instances made; no flaw
 )
@@ -82,9 +83,13 @@ func (h *history) judge() {
 
 // served notes that a proxy is in service.
 func (h *history) served(k proxy.Key, p *proxy.Proxy) {
-	if p.Status.Phase == proxy.Ready {
-		h.serving[k] = true
-		delete(h.out, k)
+	if p.Status.Phase != proxy.Ready {
+		return
+	}
+	h.serving[k] = true
+	delete(h.out, k)
+	if !h.world.probed[p.Status.Instance.Incarnation] {
+		h.once(inherited)
 	}
 }
 

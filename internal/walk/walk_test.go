@@ -32,6 +32,7 @@ var innocent = map[string]setting{
 	"rough, two leaders, same UIDs": base(func(s *setting) { s.nature, s.leaders, s.stable = rough, 2, true }),
 	"rough, two leaders, skew":      base(func(s *setting) { s.nature, s.leaders, s.skew = rough, 2, 2 }),
 	"rough, two leaders, proxies":   base(func(s *setting) { s.nature, s.leaders, s.proxies, s.steps = rough, 2, 3, 1600 }),
+	"quick, two leaders":            base(func(s *setting) { s.nature, s.leaders, s.quick, s.steps, s.edits = rough, 2, true, 2000, "type" }),
 	"permanent Get":                 base(func(s *setting) { s.nature, s.leaders = denied, 2 }),
 	"image transfers":               base(func(s *setting) { s.nature = rough; s.fetch = 0.5 }),
 	"local over restarts":           base(func(s *setting) { s.nature, s.stable, s.stale = local, true, 0 }),

@@ -58,16 +58,17 @@ type world struct {
 	tokens  map[string]bool   // of creates that made something: none is made for the same token again
 	twice   bool              // a token came with a second intent
 	later   map[int][]func()
-	skipped map[string]int // by UID: when its clean-up was skipped
-	denied  int            // until this tick Get is forbidden
-	made    int            // instances
-	asked   int            // creates that were sent
+	skipped map[string]int  // by UID: when its clean-up was skipped
+	probed  map[string]bool // by incarnation: it was found healthy
+	denied  int             // until this tick Get is forbidden
+	made    int             // instances
+	asked   int             // creates that were sent
 	killed  func(*thread, *inst)
 }
 
 func newWorld(rng *rand.Rand, n nature) *world {
 	return &world{nature: n, rng: rng, insts: map[string]*inst{}, log: map[string][]seen{},
-		tokens: map[string]bool{}, later: map[int][]func(){}, skipped: map[string]int{}}
+		tokens: map[string]bool{}, later: map[int][]func(){}, skipped: map[string]int{}, probed: map[string]bool{}}
 }
 
 // soon is one to three ticks from now.
