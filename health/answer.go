@@ -36,8 +36,7 @@ func readAnswer(r io.Reader, method string) (answer, error) {
 	buffered := bufio.NewReader(source)
 	request := &http.Request{Method: method}
 	for range maxInterim + 1 {
-		// The body is neither read nor closed, for closing reads it to its end. It holds nothing but the reader.
-		response, err := http.ReadResponse(buffered, request)
+		response, err := http.ReadResponse(buffered, request) //nolint:bodyclose // closing reads the body to its end, and it holds nothing
 		switch {
 		case err != nil && source.err != nil:
 			return answer{}, source.err

@@ -217,8 +217,9 @@ func TestEvents(t *testing.T) {
 					f.answer(s.result)
 					if i == 0 {
 						set(t, e, one)
+					} else {
+						e.Hurry(key)
 					}
-					e.Hurry(key)
 					tick()
 					if got := len(f.started(key)); got != i+1 {
 						t.Fatalf("step %d: %d probes so far", i, got)
@@ -737,7 +738,8 @@ func TestRecorderHearsOfEveryProbe(t *testing.T) {
 		r := &notes{}
 		e := run(t, health.Config{Prober: f, Recorder: r})
 		set(t, e, target(key))
-		for range 3 {
+		tick()
+		for range 2 {
 			e.Hurry(key)
 			tick()
 		}

@@ -56,39 +56,39 @@ func (HTTPProber) Probe(ctx context.Context, t Target) Result {
 
 // attempt is one probe under way.
 type attempt struct {
-	target Target
-	url    *url.URL
-	conn   net.Conn // to the proxy, and later through it
-	tls    Party    // who is blamed for an alert on conn: the innermost TLS on it, if any
-	status int      // of the answer that decided
+	target   Target
+	url      *url.URL // the target's
+	port     int      // of url
+	conn     net.Conn // to the proxy, and later through it
+	tlsParty Party    // who is blamed for an alert on conn: the innermost TLS on it, if any
+	status   int      // of the answer that decided
 }
 
 func (a *attempt) run(ctx context.Context, deadline time.Time) *failure {
 	if err := a.target.Validate(); err != nil {
 		return &failure{PartyConfig, strings.ReplaceAll(err.Error(), "\n", "; ")}
 	}
-	a.url, _ = parseURL(a.target.URL) // valid, as Validate has just found
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
+	a.url, a.port, _ = parseURL(a.target.URL) // valid, as Validate has just found
 	if f := a.dial(ctx, deadline); f != nil {
 		return f
 	}
 	// The connection itself is closed, and not the TLS on it, which would first try to take leave of the peer.
 	raw := a.conn
 	defer raw.Close()
-	// Everything after dialling reads and writes this connection, so its deadline is the one of all that follows.
+	// Everything after dialling reads and writes this connection, so its deadline is the one of all that follows. The end of
+	// the context, if that comes first, is a deadline that has passed.
 	if err := raw.SetDeadline(deadline); err != nil {
 		return broken(PartyDial, "connecting to the proxy", err)
 	}
-	defer context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })()
-	return a.converse()
+	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	return a.converse(ctx)
 }
 
 // converse does everything after dialling.
-func (a *attempt) converse() *failure {
+func (a *attempt) converse(ctx context.Context) *failure {
 	if a.target.Scheme == schemeHTTPS {
-		if f := a.handshake(a.target.ProxyTLS, a.target.Host, PartyProxyTLS, "in the TLS handshake with the proxy"); f != nil {
+		if f := a.handshake(ctx, a.target.ProxyTLS, a.target.Host, PartyProxyTLS, "in the TLS handshake with the proxy"); f != nil {
 			return f
 		}
 	}
@@ -106,7 +106,7 @@ func (a *attempt) converse() *failure {
 		return a.requestFromProxy()
 	}
 	if secure {
-		if f := a.handshake(a.target.TLS, a.url.Hostname(), PartyTLS, "in the TLS handshake with the target"); f != nil {
+		if f := a.handshake(ctx, a.target.TLS, a.url.Hostname(), PartyTLS, "in the TLS handshake with the target"); f != nil {
 			return f
 		}
 	}
@@ -124,13 +124,13 @@ func (a *attempt) dial(ctx context.Context, deadline time.Time) *failure {
 	return nil
 }
 
-// handshake puts TLS on the connection. The connection's deadline bounds it; a context would cost a goroutine.
-func (a *attempt) handshake(cfg *tls.Config, host string, party Party, doing string) *failure {
+// handshake puts TLS on the connection.
+func (a *attempt) handshake(ctx context.Context, cfg *tls.Config, host string, party Party, doing string) *failure {
 	conn := tls.Client(a.conn, tlsConfig(cfg, host))
-	if err := conn.Handshake(); err != nil {
+	if err := conn.HandshakeContext(ctx); err != nil {
 		return broken(party, doing, err)
 	}
-	a.conn, a.tls = conn, party
+	a.conn, a.tlsParty = conn, party
 	return nil
 }
 
@@ -150,8 +150,7 @@ func tlsConfig(cfg *tls.Config, host string) *tls.Config {
 // connectHTTP asks an HTTP proxy for a tunnel.
 func (a *attempt) connectHTTP() *failure {
 	const doing = "waiting for the proxy's answer to CONNECT"
-	port, _ := portOf(a.url) // valid, as Validate has found
-	address := net.JoinHostPort(a.url.Hostname(), strconv.Itoa(port))
+	address := net.JoinHostPort(a.url.Hostname(), strconv.Itoa(a.port))
 	got, err := a.exchange(http.MethodConnect, address, address, a.authorization())
 	if err != nil {
 		return a.broken(PartyProxyProtocol, doing, err)
@@ -249,24 +248,8 @@ func (a *attempt) unauthorized(how string) *failure {
 // broken is a failure of conn. An alert is blamed on the TLS that carried it, for a peer judges a client's certificate only
 // after the client has ended its handshake.
 func (a *attempt) broken(party Party, doing string, err error) *failure {
-	if a.tls != "" && isAlert(err) {
-		party = a.tls
+	if a.tlsParty != "" && isAlert(err) {
+		party = a.tlsParty
 	}
 	return broken(party, doing, err)
-}
-
-// portOf is the port of an http or https URL.
-func portOf(u *url.URL) (int, error) {
-	switch {
-	case u.Port() != "":
-		port, err := strconv.Atoi(u.Port())
-		if err != nil || port < 1 || port > 65535 {
-			return 0, fmt.Errorf("URL: the port is not within 1 to 65535")
-		}
-		return port, nil
-	case u.Scheme == schemeHTTPS:
-		return 443, nil
-	default:
-		return 80, nil
-	}
 }

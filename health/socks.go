@@ -114,14 +114,13 @@ func (a *attempt) socksRequest() []byte {
 	default:
 		request = append(append(request, socksIPv6), address.AsSlice()...)
 	}
-	port, _ := portOf(a.url) // valid, as Validate has found
-	return binary.BigEndian.AppendUint16(request, uint16(port))
+	return binary.BigEndian.AppendUint16(request, uint16(a.port))
 }
 
 // skipSOCKSAddress reads the address that the proxy connects from, which is of no interest, and its port.
 func (a *attempt) skipSOCKSAddress(kind byte) error {
 	var buffer [1 + 255 + 2]byte
-	length := 0
+	var length int
 	switch kind {
 	case socksIPv4:
 		length = 4

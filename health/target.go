@@ -1,11 +1,13 @@
 package health
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/proxyfleet/fleet/secret"
@@ -83,8 +85,8 @@ func (t Target) Validate() error {
 	check(slices.Contains([]string{schemeHTTP, schemeHTTPS, schemeSOCKS5}, t.Scheme),
 		"Scheme: %q is not one of http, https and socks5", t.Scheme)
 	check(t.Host != "", "Host: is missing")
-	check(t.Port >= 1 && t.Port <= 65535, "Port: %d is not within 1 to 65535", t.Port)
-	if _, err := parseURL(t.URL); err != nil {
+	check(isPort(t.Port), "Port: %d is not within 1 to 65535", t.Port)
+	if _, _, err := parseURL(t.URL); err != nil {
 		problems = append(problems, err)
 	}
 	check(len(t.ExpectedStatus) > 0, "ExpectedStatus: is missing")
@@ -107,24 +109,29 @@ const (
 // maxHostLen is the longest name that DNS allows. It also fits the single length byte of SOCKS5.
 const maxHostLen = 253
 
-// parseURL reads a URL that can be probed. Its errors do not quote the URL, which may hold a password by mistake.
-func parseURL(raw string) (*url.URL, error) {
+// parseURL reads a URL that can be probed, and its port. Its errors do not quote the URL, which may hold a password by
+// mistake.
+func parseURL(raw string) (*url.URL, int, error) {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil, u.Scheme != schemeHTTP && u.Scheme != schemeHTTPS, u.Hostname() == "":
-		return nil, errors.New("URL: is not an absolute http or https URL")
+		return nil, 0, errors.New("URL: is not an absolute http or https URL")
 	case u.User != nil:
-		return nil, errors.New("URL: must not carry credentials")
+		return nil, 0, errors.New("URL: must not carry credentials")
 	case len(u.Hostname()) > maxHostLen:
-		return nil, fmt.Errorf("URL: the host is longer than %d bytes", maxHostLen)
+		return nil, 0, fmt.Errorf("URL: the host is longer than %d bytes", maxHostLen)
 	case !isASCII(u.Host):
-		return nil, errors.New("URL: the host is not ASCII; write it in its xn-- form")
+		return nil, 0, errors.New("URL: the host is not ASCII; write it in its xn-- form")
 	}
-	if _, err := portOf(u); err != nil {
-		return nil, err
+	usual := map[string]string{schemeHTTP: "80", schemeHTTPS: "443"}[u.Scheme]
+	port, err := strconv.Atoi(cmp.Or(u.Port(), usual))
+	if err != nil || !isPort(port) {
+		return nil, 0, errors.New("URL: the port is not within 1 to 65535")
 	}
-	return u, nil
+	return u, port, nil
 }
+
+func isPort(n int) bool { return n >= 1 && n <= 65535 }
 
 func isASCII(s string) bool {
 	return !slices.ContainsFunc([]byte(s), func(b byte) bool { return b >= 0x80 })
