@@ -64,16 +64,16 @@ type Applier struct {
 func NewApplier(cfg ApplierConfig) (*Applier, error) {
 	var problems []error
 	if cfg.Store == nil {
-		problems = append(problems, errors.New("Store is required"))
+		problems = append(problems, errors.New("ApplierConfig.Store is required"))
 	}
 	if cfg.Secrets == nil {
-		problems = append(problems, errors.New("Secrets are required"))
+		problems = append(problems, errors.New("ApplierConfig.Secrets are required"))
 	}
 	if cfg.AllowDelete < 0 {
-		problems = append(problems, fmt.Errorf("AllowDelete must not be negative, but is %d", cfg.AllowDelete))
+		problems = append(problems, fmt.Errorf("ApplierConfig.AllowDelete must not be negative, but is %d", cfg.AllowDelete))
 	}
 	if cfg.Poll < 0 {
-		problems = append(problems, fmt.Errorf("Poll must not be negative, but is %v", cfg.Poll))
+		problems = append(problems, fmt.Errorf("ApplierConfig.Poll must not be negative, but is %v", cfg.Poll))
 	}
 	cfg.Poll = cmp.Or(cfg.Poll, time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))

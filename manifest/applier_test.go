@@ -306,7 +306,7 @@ func TestBrokenEditChangesNothing(t *testing.T) {
 		{"unknown field", edited + strings.Replace(doc("x", "y"), "spec:", "spek:", 1), []string{"document 4, Proxy default/x: spek: unknown field"}},
 		{"declared twice", edited + doc("new", "one"), []string{"Proxy default/new: is declared twice; the other one is at ", "fleet.yaml:7: document 2"}},
 		{"emptied", "", []string{"fleet.yaml: holds no document", "put the documents back"}},
-		{"mode cannot change", edited + strings.Replace(doc("b", "x"), "{provider: x}", "{mode: External, endpoint: {scheme: http, host: h, port: 1}}", 1),
+		{"mode cannot change", edited + external(doc("b", "one")),
 			[]string{"document 4, Proxy default/b: spec.mode: cannot change from Managed to External; delete the proxy and declare it anew"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -531,7 +531,7 @@ func TestStoreErrorsAreTriedAgain(t *testing.T) {
 	}{
 		{"all writes", faults{put: full, remove: full}, []string{"a=one"}, "document 1, Proxy default/b: no space left on device"},
 		{"put of one", faults{put: full, fail: "b"}, []string{"c=one"}, "document 1, Proxy default/b: no space left on device"},
-		{"delete", faults{remove: full}, []string{"a=one", "b=one", "c=one"}, "Proxy default/a cannot be deleted: no space left on device"},
+		{"delete", faults{remove: full}, []string{"a=one", "b=one", "c=one"}, "cannot delete Proxy default/a: no space left on device"},
 		{"declared", faults{declared: full}, []string{"a=one"}, "the store does not say what is declared: no space left on device"},
 		{"get", faults{get: full}, []string{"a=one"}, "the store does not return a proxy: no space left on device"},
 	} {
@@ -592,6 +592,26 @@ func TestOtherSource(t *testing.T) {
 		f.complains("document 2, Proxy default/theirs: ", "declared by another source: embedder")
 		f.edit(doc("a", "two"))
 		f.wants("a=two", "theirs=x")
+	})
+}
+
+// external makes a Proxy document one of mode External.
+func external(doc string) string {
+	return strings.Replace(doc, "{provider: one}", "{mode: External, endpoint: {scheme: http, host: h, port: 1}}", 1)
+}
+
+// TestDeletedAndDeclaredOtherwise changes the mode in the one way in which it can be: by another life of the name.
+func TestDeletedAndDeclaredOtherwise(t *testing.T) {
+	bubble(t, doc("a", "one")+doc("b", "one"), func(t *testing.T, f *fixture) {
+		f.run()
+		f.finalizer("a", true)
+		f.edit(doc("b", "one"))
+		f.edit(external(doc("a", "one")) + doc("b", "two"))
+		f.wants("a=one deleting", "b=two")
+		f.silent()
+		f.finalizer("a", false)
+		f.polls(1)
+		f.wants("a=", "b=two")
 	})
 }
 
@@ -676,7 +696,7 @@ func TestSetOfOnesOwn(t *testing.T) {
 
 func TestNewApplierNamesAllProblems(t *testing.T) {
 	_, err := manifest.NewApplier(manifest.ApplierConfig{AllowDelete: -1, Poll: -1})
-	want := "Store is required\nSecrets are required\nAllowDelete must not be negative, but is -1\nPoll must not be negative, but is -1ns"
+	want := "ApplierConfig.Store is required\nApplierConfig.Secrets are required\nApplierConfig.AllowDelete must not be negative, but is -1\nApplierConfig.Poll must not be negative, but is -1ns"
 	if err == nil || err.Error() != want {
 		t.Errorf("error:\n%v\nwant:\n%s", err, want)
 	}

@@ -34,7 +34,7 @@ func (d *decoder) value(path string, v any, to reflect.Value) {
 	if v == nil {
 		return // as if it were left out, which is what null means to Kubernetes
 	}
-	if u, ok := to.Addr().Interface().(json.Unmarshaler); ok {
+	if u, ok := reflect.TypeAssert[json.Unmarshaler](to.Addr()); ok {
 		d.custom(path, v, u)
 		return
 	}

@@ -163,30 +163,28 @@ func (b *builder) secret(at place, object map[string]any) {
 
 // values returns the data, over which stringData goes.
 func (doc *secretDocument) values() (map[string]secret.Text, []error) {
-	data, size, problems := map[string]secret.Text{}, 0, []error(nil)
+	var problems []error
 	add := func(path, problem string) {
 		problems = append(problems, &proxy.FieldError{Field: path, Problem: problem})
 	}
-	put := func(path, key, value string) {
-		if !isSecretKey(key) {
-			add(path, "must have keys of 1 to 253 letters, digits, '-', '_' and '.', not beginning with '..'")
-		}
-		data[key] = secret.New(value)
-		size += len(value)
-	}
+	plain := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(doc.Data)) {
-		if _, covered := doc.StringData[key]; covered {
-			continue
-		}
 		value, err := base64.StdEncoding.DecodeString(doc.Data[key])
 		if err != nil {
 			// The error would tell where, and that is more than a log needs to know of a secret.
 			add(join("data", key), "is not base64; a value as it is belongs under stringData")
 		}
-		put(join("data", key), key, string(value))
+		plain[key] = string(value)
 	}
-	for _, key := range slices.Sorted(maps.Keys(doc.StringData)) {
-		put(join("stringData", key), key, doc.StringData[key])
+	maps.Copy(plain, doc.StringData)
+
+	data, size := make(map[string]secret.Text, len(plain)), 0
+	for _, key := range slices.Sorted(maps.Keys(plain)) {
+		if !isSecretKey(key) {
+			add(join("data", key), "is not a key of a Secret: 1 to 253 letters, digits, '-', '_' and '.', not beginning with '..'")
+		}
+		data[key] = secret.New(plain[key])
+		size += len(plain[key])
 	}
 	if size > maxSecret {
 		add("data", fmt.Sprintf("must be at most %d bytes in all, not %d", maxSecret, size))

@@ -47,6 +47,9 @@ func TestGoodDocuments(t *testing.T) {
 		{"with a byte order mark and CRLF", "\ufeff" + strings.ReplaceAll("---\n"+header+"spec: {provider: local}\n---\n", "\n", "\r\n"), oneProxy},
 		{"empty documents are skipped", "---\n# nothing\n---\n\n---\nnull\n---\n" + header + "spec: {provider: local}\n...\n---\n", oneProxy},
 		{"content on the line that begins a document", `--- {apiVersion: crawl.example.com/v1alpha1, kind: Proxy, metadata: {name: a}, spec: {provider: local}}`, oneProxy},
+		{"a document ends with three dots", header + "spec: {provider: local}\n...\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n", &Set{
+			Proxies: oneProxy.Proxies, Secrets: map[proxy.Key]proxy.Secret{a: {}},
+		}},
 		{"JSON", `{"apiVersion":"crawl.example.com/v1alpha1","kind":"Proxy","metadata":{"name":"a"},"spec":{"provider":"local"}}`, oneProxy},
 		{"null is as if it were left out", header + "spec: {provider: local, cloudInit: null, port: null, attributes: null}", oneProxy},
 		{
@@ -154,7 +157,7 @@ func TestBadDocuments(t *testing.T) {
 		{"key that is a list", header + "spec: {attributes: {[a]: b}}", []string{inFirst + "is not YAML"}},
 		{"key that is not UTF-8", "{!!binary /w==: a}", []string{inFirst + "has a key that is not UTF-8"}},
 		{"nested aliases", bomb, []string{inFirst + "is not YAML: document contains excessive aliasing"}},
-		{"aliases of large values", "a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a,", 64) + "]\n", []string{inFirst + "expands to more than 32 MiB: use fewer aliases"}},
+		{"aliases of large values", "a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a,", 64) + "]\n---\nnot looked at any more\n", []string{inFirst + "expands to more than 32 MiB: use fewer aliases"}},
 
 		{"no kind", "metadata: {}", []string{inFirst + `kind: must be Proxy, Secret or FleetConfiguration, not ""`}},
 		{"unknown kind", "apiVersion: v1\nkind: ConfigMap", []string{inFirst + `kind: must be Proxy, Secret or FleetConfiguration, not "ConfigMap"`}},
@@ -211,7 +214,7 @@ func TestBadDocuments(t *testing.T) {
 			"fleet.yaml:3: document 2, Proxy default/a: spec: must be an object, not a number without quotes",
 		}},
 
-		{"secret that is not base64", secret + "data: {password: 'hunter2!'}", []string{inSecret + "data.password: is not base64; a value as it is belongs under stringData"}},
+		{"secret that is not base64", secret + "data: {password: 'hunter2!'}\nstringData: {password: other}", []string{inSecret + "data.password: is not base64; a value as it is belongs under stringData"}},
 		{"secret that is a number", secret + "data: {a: 12345678}\nstringData: {b: 12345678, c: true, d: [12345678]}", []string{
 			inSecret + "data.a: must be a string, not a number without quotes",
 			inSecret + "stringData.b: must be a string, not a number without quotes",
@@ -221,8 +224,8 @@ func TestBadDocuments(t *testing.T) {
 		{"secret names and keys", "apiVersion: v1\nkind: Secret\nmetadata: {name: a_b, namespace: x.y}\nstringData: {..a: b, 'c d': e}\nunknown: 1\nimmutable: maybe", []string{
 			"fleet.yaml:1: document 1, Secret x.y/a_b: immutable: must be true or false, not a string",
 			"fleet.yaml:1: document 1, Secret x.y/a_b: unknown: unknown field",
-			"fleet.yaml:1: document 1, Secret x.y/a_b: stringData...a: must have keys of 1 to 253 letters, digits, '-', '_' and '.', not beginning with '..'",
-			"fleet.yaml:1: document 1, Secret x.y/a_b: stringData.\"c d\": must have keys of 1 to 253 letters, digits, '-', '_' and '.', not beginning with '..'",
+			"fleet.yaml:1: document 1, Secret x.y/a_b: data...a: is not a key of a Secret: 1 to 253 letters, digits, '-', '_' and '.', not beginning with '..'",
+			"fleet.yaml:1: document 1, Secret x.y/a_b: data.\"c d\": is not a key of a Secret: 1 to 253 letters, digits, '-', '_' and '.', not beginning with '..'",
 			`fleet.yaml:1: document 1, Secret x.y/a_b: metadata.namespace: must be a DNS label, not "x.y"`,
 			`fleet.yaml:1: document 1, Secret x.y/a_b: metadata.name: must be a DNS subdomain, not "a_b"`,
 		}},
@@ -309,7 +312,7 @@ func TestEveryField(t *testing.T) {
 // fill sets everything that can be set to something.
 func fill(t *testing.T, v reflect.Value) {
 	t.Helper()
-	if raw, ok := v.Addr().Interface().(*json.RawMessage); ok {
+	if raw, ok := reflect.TypeAssert[*json.RawMessage](v.Addr()); ok {
 		*raw = json.RawMessage(`{"a":1}`)
 		return
 	}
@@ -318,8 +321,8 @@ func fill(t *testing.T, v reflect.Value) {
 		v.Set(reflect.New(v.Type().Elem()))
 		fill(t, v.Elem())
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(t, v.Field(i))
+		for _, field := range v.Fields() {
+			fill(t, field)
 		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))

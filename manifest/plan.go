@@ -122,7 +122,7 @@ func (p *plan) carryOut(ctx context.Context, store Store) error {
 	p.remove = slices.DeleteFunc(p.remove, func(k proxy.Key) bool {
 		err := store.Delete(ctx, k)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("Proxy %v cannot be deleted: %w", k, err))
+			problems = append(problems, fmt.Errorf("cannot delete Proxy %v: %w", k, err))
 		} else {
 			p.deleted++
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -259,7 +260,8 @@ func TestBadFiles(t *testing.T) {
 func TestWatchEnds(t *testing.T) {
 	bubble(t, secretDoc("s", "x")+secretDoc("t", "x"), func(t *testing.T, f *fixture) {
 		f.run()
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
 		calls := 0
 		err := f.secrets.Watch(ctx, func(string, string) { calls++; cancel() })
 		if err != nil || calls != 1 {

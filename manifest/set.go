@@ -88,7 +88,7 @@ func parse(c contents) (*Set, error) {
 // problem notes what is wrong at a place. Joined errors become one each, nil none.
 func (b *builder) problem(at place, problems ...error) {
 	for _, err := range problems {
-		joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the outermost one is taken apart
+		joined, ok := err.(interface{ Unwrap() []error })
 		switch {
 		case err == nil:
 		case ok:
