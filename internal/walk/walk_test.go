@@ -10,10 +10,10 @@ import (
 )
 
 var (
-	calm   = nature{fault: 0.1}
-	rough  = nature{fault: 0.1, late: 3, lag: 3, fail: 0.1, crash: 0.1}
-	denied = nature{fault: 0.1, late: 3, lag: 3, fail: 0.1, crash: 0.1, deny: 0.02}
-	local  = nature{fault: 0.1, crash: 0.05, local: true}
+	calm      = nature{fault: 0.1}
+	rough     = nature{fault: 0.1, late: 3, lag: 3, fail: 0.1, crash: 0.1}
+	denied    = nature{fault: 0.1, late: 3, lag: 3, fail: 0.1, crash: 0.1, deny: 0.02}
+	inProcess = nature{fault: 0.1, crash: 0.05, local: true}
 )
 
 // base is what every history starts from.
@@ -35,7 +35,7 @@ var innocent = map[string]setting{
 	"quick, two leaders":            base(func(s *setting) { s.nature, s.leaders, s.quick, s.steps, s.edits = rough, 2, true, 2000, "type" }),
 	"permanent Get":                 base(func(s *setting) { s.nature, s.leaders = denied, 2 }),
 	"image transfers":               base(func(s *setting) { s.nature = rough; s.fetch = 0.5 }),
-	"local over restarts":           base(func(s *setting) { s.nature, s.stable, s.stale = local, true, 0 }),
+	"in one process, over restarts": base(func(s *setting) { s.nature, s.stable, s.stale = inProcess, true, 0 }),
 	"paced":                         base(func(s *setting) { s.nature, s.proxies, s.paced, s.stale, s.steps = nature{}, 10, true, 0, 1200 }),
 }
 
