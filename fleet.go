@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -91,7 +90,10 @@ type Fleet struct {
 	feed   *feed
 	engine *health.Engine
 	leases *lease.Memory
-	ready  atomic.Bool
+
+	mu       sync.Mutex
+	watching bool
+	read     map[proxy.Key]bool // until all were
 }
 
 // New makes a fleet. It starts nothing and calls nobody; its error holds all problems of the configuration.
@@ -100,7 +102,7 @@ func New(c Config) (*Fleet, error) {
 		return nil, fmt.Errorf("fleet: configuration: %w", err)
 	}
 	c = c.withDefaults()
-	f := &Fleet{cfg: c}
+	f := &Fleet{cfg: c, read: map[proxy.Key]bool{}}
 	var err, leaseErr error
 	f.engine, err = health.New(c.Health)
 	c.Lease.Failed = f.hurry(c.Lease.Failed)
@@ -152,12 +154,26 @@ func (f *Fleet) hurry(also func(string)) func(string) {
 // Leases returns the lease store. It is there before Run, and grants what Run has learned of.
 func (f *Fleet) Leases() *lease.Memory { return f.leases }
 
-// Ready returns nil once every record that was there when Run began is known to probes and leases. Providers never affect
-// it.
-func (f *Fleet) Ready() error {
-	if !f.ready.Load() {
-		return errors.New("the records have not all been read yet")
+// Ready returns nil once every record of the store is known to probes and leases. Providers never affect it.
+func (f *Fleet) Ready(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.read == nil {
+		return nil
 	}
+	if !f.watching {
+		return errors.New("fleet: it does not run yet")
+	}
+	list, err := f.cfg.Store.List(ctx)
+	if err != nil {
+		return fmt.Errorf("fleet: the store cannot be read: %w", err)
+	}
+	for _, p := range list {
+		if !f.read[p.Key] {
+			return errors.New("fleet: the records have not all been read yet")
+		}
+	}
+	f.read = nil // ready once is ready for good
 	return nil
 }
 
@@ -200,27 +216,30 @@ func (f *Fleet) Run(ctx context.Context) error {
 // watch tells probes, leases and the reconciler of each change of a record, in this order: what a pass takes out of service
 // is closed to new leases before the next pass deletes it.
 func (f *Fleet) watch(ctx context.Context) error {
-	list, err := f.cfg.Store.List(ctx)
-	if err != nil {
-		return err
-	}
-	unread := map[proxy.Key]bool{}
-	for _, p := range list {
-		unread[p.Key] = true
-	}
-	f.ready.Store(len(unread) == 0)
-	err = f.cfg.Store.Watch(ctx, func(k proxy.Key) {
+	f.begin()
+	err := f.cfg.Store.Watch(ctx, func(k proxy.Key) {
 		f.feed.update(ctx, k)
 		f.queue.add(k)
-		if !f.ready.Load() {
-			delete(unread, k)
-			f.ready.Store(len(unread) == 0)
-		}
+		f.noteRead(k)
 	})
 	if err == nil && ctx.Err() == nil {
 		return errors.New("it ended")
 	}
 	return err
+}
+
+func (f *Fleet) begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watching = true
+}
+
+func (f *Fleet) noteRead(k proxy.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.read != nil {
+		f.read[k] = true
+	}
 }
 
 // followVerdicts has a proxy looked at whenever what the probes say of it is news.

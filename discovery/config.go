@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -23,7 +24,7 @@ type Config struct {
 	ActiveLeases func() map[string]int
 	// Ready returns why the process cannot serve yet, or nil. Everybody can read the answer of /readyz, so it holds no
 	// secrets. Defaults to always ready.
-	Ready func() error
+	Ready func(context.Context) error
 	// Backup writes a consistent copy of the fleet's state. Defaults to none: /v1/backup then answers 501.
 	Backup func(io.Writer) error
 	// Token is what callers must know. Defaults to none: everybody who reaches the handler may do everything, except that
@@ -43,7 +44,7 @@ func (c Config) withDefaults() Config {
 		c.ActiveLeases = func() map[string]int { return nil }
 	}
 	if c.Ready == nil {
-		c.Ready = func() error { return nil }
+		c.Ready = func(context.Context) error { return nil }
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -104,7 +104,7 @@ func healthz(w http.ResponseWriter, _ *http.Request) { writeOK(w) }
 
 // readyz says whether it serves.
 func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
-	if err := a.Ready(); err != nil {
+	if err := a.Ready(r.Context()); err != nil {
 		w.Header().Set("Retry-After", "1")
 		a.fail(w, r, &problem{http.StatusServiceUnavailable, wire.NotReady, "not ready: " + err.Error()})
 		return

@@ -35,7 +35,7 @@ const (
 		`"mode":"Managed","phase":"Pending","deleting":false,"conditions":[],"provider":"local","attributes":{},"maxLeases":10,"activeLeases":0}`
 	leaving = `{"namespace":"other","name":"old","uid":"UID","generation":1,"observedGeneration":0,` +
 		`"mode":"Managed","phase":"Ready","deleting":true,"conditions":[],"provider":"local","attributes":{"region":"eu"},"maxLeases":10,"activeLeases":0}`
-	leased = `"leaseID":"lease-1","proxy":{"url":"http://us%20er:pass%3Aw0rd%2F%40%25@192.0.2.7:3128","host":"192.0.2.7","port":3128,` +
+	leased = `"leaseID":"lease-1","proxy":{"url":"http://us%20&er:pass%3Aw0rd%2F%40%25@192.0.2.7:3128","host":"192.0.2.7","port":3128,` +
 		`"name":"berlin","namespace":"default","attributes":{"region":"eu"}},"target":"example.com","expiresAt":"2026-01-02T03:04:05.678Z","ttlSeconds":300`
 )
 
@@ -63,7 +63,7 @@ func TestRoutes(t *testing.T) {
 		{name: "ready", target: "GET /readyz", status: 200, want: "ok"},
 		{
 			name: "not ready", target: "GET /readyz",
-			with:   func(c *discovery.Config) { c.Ready = func() error { return errors.New("the lease log is being read") } },
+			with:   func(c *discovery.Config) { c.Ready = func(context.Context) error { return errors.New("the lease log is being read") } },
 			status: 503, want: failure("not_ready", "not ready: the lease log is being read"), headers: map[string]string{"Retry-After": "1"},
 		},
 
