@@ -131,47 +131,45 @@ func TestProbeIsConcurrent(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	secure := newOrigin(t, true)
-	demanding := newOrigin(t, true)
-	demanding.TLS.ClientAuth = tls.RequireAnyClientCert
 	open := forwardProxy(t, false, "", "")
 	overTLS := forwardProxy(t, true, "", "")
-	demandingProxy := serve(t, func(_ context.Context, c net.Conn) {
-		server := tls.Server(c, &tls.Config{
-			Certificates: []tls.Certificate{testCertificate(t)}, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert,
-		})
-		_ = server.Handshake()
+	// It wants a certificate, be it as a proxy or as a target.
+	cfg := &tls.Config{
+		Certificates: []tls.Certificate{testCertificate(t)}, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert,
+	}
+	demanding := serve(t, func(ctx context.Context, c net.Conn) {
+		_ = tls.Server(c, cfg).HandshakeContext(ctx)
 		_, _ = io.Copy(io.Discard, c) // until the prober goes, so that the alert arrives before the end
 	})
 	for name, c := range map[string]struct {
 		scheme, address string
-		origin          *origin
 		change          func(*health.Target)
 		party           health.Party
 		message         string
 	}{
-		"target of an unknown authority": {"http", open, secure, func(t *health.Target) { t.TLS = nil }, health.PartyTLS, "unknown authority"},
-		"target with another name": {"http", open, secure, func(t *health.Target) { t.TLS.ServerName = "other.test" },
+		"target of an unknown authority": {"http", open, func(t *health.Target) { t.TLS = nil }, health.PartyTLS, "unknown authority"},
+		"target with another name": {"http", open, func(t *health.Target) { t.TLS.ServerName = "other.test" },
 			health.PartyTLS, "not valid for other.test"},
-		"target with a given name": {"http", open, secure, func(t *health.Target) { t.TLS.ServerName = "example.com" }, "", ""},
-		"target whose time is over": {"http", open, secure, func(t *health.Target) {
+		"target with a given name": {"http", open, func(t *health.Target) { t.TLS.ServerName = "example.com" }, "", ""},
+		"target whose time is over": {"http", open, func(t *health.Target) {
 			t.TLS.Time = func() time.Time { return time.Now().AddDate(200, 0, 0) }
 		}, health.PartyTLS, "expired"},
-		"target that wants a certificate": {"http", open, demanding, func(*health.Target) {}, health.PartyTLS, "certificate required"},
-		"target through an https proxy":   {"https", overTLS, secure, func(*health.Target) {}, "", ""},
-		"bad target through an https proxy": {"https", overTLS, secure, func(t *health.Target) { t.TLS = nil },
+		"target that wants a certificate": {"http", open, func(t *health.Target) { t.URL = "https://" + demanding }, health.PartyTLS, "certificate required"},
+		"target through an https proxy":   {"https", overTLS, func(*health.Target) {}, "", ""},
+		"bad target through an https proxy": {"https", overTLS, func(t *health.Target) { t.TLS = nil },
 			health.PartyTLS, "unknown authority"},
-		"proxy of an unknown authority": {"https", overTLS, secure, func(t *health.Target) { t.ProxyTLS = nil },
+		"proxy of an unknown authority": {"https", overTLS, func(t *health.Target) { t.ProxyTLS = nil },
 			health.PartyProxyTLS, "unknown authority"},
-		"proxy with another name": {"https", overTLS, secure, func(t *health.Target) { t.ProxyTLS.ServerName = "other.test" },
+		"proxy with another name": {"https", overTLS, func(t *health.Target) { t.ProxyTLS.ServerName = "other.test" },
 			health.PartyProxyTLS, "not valid for other.test"},
-		"proxy that wants a certificate": {"https", demandingProxy, secure, func(*health.Target) {}, health.PartyProxyTLS, "certificate required"},
-		"proxy without TLS":              {"https", open, secure, func(*health.Target) {}, health.PartyProxyTLS, "does not look like a TLS handshake"},
-		"target without TLS": {"http", open, secure, func(target *health.Target) {
+		"proxy that wants a certificate": {"https", demanding, func(*health.Target) {}, health.PartyProxyTLS, "certificate required"},
+		"proxy without TLS":              {"https", open, func(*health.Target) {}, health.PartyProxyTLS, "does not look like a TLS handshake"},
+		"target without TLS": {"http", open, func(target *health.Target) {
 			target.URL = strings.Replace(newOrigin(t, false).URL, "http:", "https:", 1)
 		}, health.PartyTLS, "does not look like a TLS handshake"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one := through(t, c.scheme, c.address, c.origin.URL)
+			one := through(t, c.scheme, c.address, secure.URL)
 			c.change(&one)
 			r := health.HTTPProber{}.Probe(t.Context(), one)
 			if r.Party != c.party || !strings.Contains(r.Message, c.message) {
