@@ -59,7 +59,7 @@ func oneLease(id string) lease.Lease {
 		ID: id,
 		Proxy: lease.Endpoint{
 			Namespace: "default", Name: "berlin", Scheme: "http", Host: "192.0.2.7", Port: 3128,
-			User: secret.New("us er"), Password: secret.New(password),
+			User: secret.New("us &er"), Password: secret.New(password),
 			Attributes: map[string]string{"region": "eu"},
 		},
 		Target:  "example.com",

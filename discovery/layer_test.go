@@ -258,7 +258,7 @@ func TestCredentialsAreInGrantedLeasesOnly(t *testing.T) {
 	}
 	for _, target := range []string{"POST /v1/leases", "POST /v1/leases/lease-1/renew"} {
 		body := serve(t, h, request(t, target, `{}`)).Body.String()
-		if !strings.Contains(body, `"url":"http://us%20er:`+escaped+`@192.0.2.7:3128"`) {
+		if !strings.Contains(body, `"url":"http://us%20&er:`+escaped+`@192.0.2.7:3128"`) {
 			t.Errorf("%s answers without the credentials: %s", target, body)
 		}
 		if strings.Contains(body, password) || strings.Count(body, escaped) != 1 {

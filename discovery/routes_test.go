@@ -63,7 +63,9 @@ func TestRoutes(t *testing.T) {
 		{name: "ready", target: "GET /readyz", status: 200, want: "ok"},
 		{
 			name: "not ready", target: "GET /readyz",
-			with:   func(c *discovery.Config) { c.Ready = func(context.Context) error { return errors.New("the lease log is being read") } },
+			with: func(c *discovery.Config) {
+				c.Ready = func(context.Context) error { return errors.New("the lease log is being read") }
+			},
 			status: 503, want: failure("not_ready", "not ready: the lease log is being read"), headers: map[string]string{"Retry-After": "1"},
 		},
 
