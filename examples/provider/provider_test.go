@@ -3,6 +3,7 @@ package examplecloud_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -38,7 +39,7 @@ func TestConformance(t *testing.T) {
 		c, url := cloudtest.Start(t, cloud.Config{Boot: 50 * time.Millisecond, Stop: 50 * time.Millisecond, PageSize: 2})
 		return providertest.Harness{
 			Open:     func(t testing.TB, fleet string) provider.Provider { return open(t, fleet, url) },
-			Request:  request,
+			Request:  requests(),
 			Outlives: true,
 			Settle:   20 * time.Second,
 			Refused: map[string]func(*provider.Request){
@@ -55,9 +56,19 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func request() provider.Request {
+// requests returns requests for one zone after the other.
+func requests() func() provider.Request {
+	zones := []string{"a", "b"}
+	n := 0
+	return func() provider.Request {
+		n++
+		return request(zones[n%len(zones)])
+	}
+}
+
+func request(zone string) provider.Request {
 	return provider.Request{
-		Placement:   provider.Placement{Zone: "a"},
+		Placement:   provider.Placement{Zone: zone},
 		Port:        3128,
 		Credentials: provider.Credentials{Username: secret.New("crawler-of-the-suite"), Password: secret.New("s3cret-of-the-suite")},
 	}
@@ -97,7 +108,7 @@ func plant(t testing.TB, url string, r provider.Request) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := http.Post(url+"/v1/zones/a/instances", "application/json", strings.NewReader(string(body)))
+	answer, err := http.Post(url+"/v1/zones/"+r.Placement.Zone+"/instances", "application/json", strings.NewReader(string(body)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +218,7 @@ func TestCreateFailed(t *testing.T) {
 			if err := c.Inject(cloud.Fault{Op: "create", FailCreate: word}); err != nil {
 				t.Fatal(err)
 			}
-			r := request()
+			r := request("a")
 			r.Name, r.Token, r.Marks = "proxy-x", "t1", provider.Marks{Fleet: "f", UID: "u", Hash: "h"}
 			if in, err := p.Create(t.Context(), r); err != nil || in.State != provider.Provisioning {
 				t.Fatalf("Create returned %+v, %v, want it accepted", in, err)
@@ -251,6 +262,49 @@ func await(t *testing.T, p provider.Provider, classes ...provider.Class) error {
 			t.Fatalf("Get still returns %v", err)
 		case <-time.After(5 * time.Millisecond):
 		}
+	}
+}
+
+// Between the look and the delete another instance may take the name: the cloud is told which one is meant.
+func TestDeleteIsFenced(t *testing.T) {
+	tests := []struct {
+		name, state, incarnation string
+		status                   int
+		want                     []string
+	}{
+		{"the one that is meant", "RUNNING", "17", http.StatusNoContent, []string{`"17"`}},
+		{"whichever there is", "RUNNING", "", http.StatusNoContent, []string{`"17"`}},
+		{"another took the name", "RUNNING", "17", http.StatusPreconditionFailed, []string{`"17"`}},
+		{"it has gone", "RUNNING", "17", http.StatusNotFound, []string{`"17"`}},
+		{"it goes already", "STOPPING", "17", http.StatusNoContent, nil},
+		{"another has the name", "RUNNING", "16", http.StatusNoContent, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var deleted []string
+			mux := http.NewServeMux()
+			mux.HandleFunc("GET /v1/"+known.ID, func(w http.ResponseWriter, _ *http.Request) {
+				fmt.Fprintf(w, `{"id": "17", "state": %q, "labels": {"proxyfleet-fleet": "f", "proxyfleet-uid": "u"}}`, tt.state)
+			})
+			mux.HandleFunc("DELETE /v1/"+known.ID, func(w http.ResponseWriter, r *http.Request) {
+				deleted = append(deleted, r.Header.Get("If-Match"))
+				w.WriteHeader(tt.status)
+				codes := map[int]string{http.StatusPreconditionFailed: "id_mismatch", http.StatusNotFound: "instance_not_found"}
+				if code, ok := codes[tt.status]; ok {
+					fmt.Fprintf(w, `{"code": %q}`, code)
+				}
+			})
+			server := httptest.NewServer(mux)
+			defer server.Close()
+			ref := known
+			ref.Incarnation = tt.incarnation
+			if err := open(t, "f", server.URL).Delete(t.Context(), ref); err != nil {
+				t.Errorf("Delete returned %v", err)
+			}
+			if diff := cmp.Diff(tt.want, deleted); diff != "" {
+				t.Errorf("the ids in the deletes (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
