@@ -5,6 +5,7 @@ export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 TESTFLAGS ?=
 FUZZTIME ?= 1m
 BENCH ?= .
+GOBUILD = CGO_ENABLED=0 go build -trimpath
 
 .DEFAULT_GOAL := help
 
@@ -14,11 +15,14 @@ help: ## List the targets.
 
 .PHONY: build
 build: ## Build bin/proxyfleet.
-	CGO_ENABLED=0 go build -trimpath -o bin/proxyfleet ./cmd/proxyfleet
+	$(GOBUILD) -o bin/proxyfleet ./cmd/proxyfleet
 
 .PHONY: quickstart
-quickstart: ## Run a fleet of three local proxies in the foreground.
-	go run ./cmd/proxyfleet run -f examples/quickstart/fleet.yaml
+quickstart: build ## Run a fleet of three local proxies, and a target to crawl, in the foreground.
+	$(GOBUILD) -o bin/quickstart-target ./examples/quickstart/target
+	mkdir -p -m 700 examples/quickstart/state
+	bin/quickstart-target -ca-file examples/quickstart/state/target-ca.pem \
+		bin/proxyfleet run -f examples/quickstart/fleet.yaml --state examples/quickstart/state/fleet.db
 
 .PHONY: deps
 deps: ## Install what the tests need besides Go (Debian, as root).

@@ -1,0 +1,38 @@
+package app
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// duration is a flag whose value is a positive duration.
+type duration time.Duration
+
+var _ pflag.Value = (*duration)(nil)
+
+// positive adds a flag for a positive duration.
+func positive(flags *pflag.FlagSet, to *time.Duration, name string, otherwise time.Duration, usage string) {
+	*to = otherwise
+	flags.Var((*duration)(to), name, usage)
+}
+
+// Set reads a duration.
+func (d *duration) Set(text string) error {
+	value, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return errors.New("must be a duration such as 30s, 5m or 1h30m")
+	case value <= 0:
+		return errors.New("must be positive")
+	}
+	*d = duration(value)
+	return nil
+}
+
+// String returns the duration without units that are zero.
+func (d *duration) String() string { return shortDuration(time.Duration(*d)) }
+
+// Type is what the help calls the value.
+func (d *duration) Type() string { return "duration" }

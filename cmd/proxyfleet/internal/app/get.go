@@ -1,0 +1,180 @@
+package app
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/proxyfleet/fleet/discovery/client"
+)
+
+func newGet() *cobra.Command {
+	var c connection
+	cmd := &cobra.Command{
+		Use:   "get",
+		Short: "Show proxies",
+		Args:  cobra.NoArgs,
+	}
+	c.addFlags(cmd)
+	cmd.AddCommand(newGetProxies(&c), newGetProxy(&c))
+	return cmd
+}
+
+func newGetProxies(c *connection) *cobra.Command {
+	var namespace namespace
+	var output format
+	var all bool
+	var selector map[string]string
+	cmd := &cobra.Command{
+		Use:   "proxies",
+		Short: "List the proxies, and say of those that are not Ready why",
+		Example: `  proxyfleet get proxies
+  proxyfleet get proxies --all-namespaces --selector region=eu
+  proxyfleet get proxies -o json | jq -r '.proxies[] | select(.phase != "Ready") | .name'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter := client.Filter{Namespace: namespace.name, Attributes: selector}
+			if all {
+				filter.Namespace = ""
+			}
+			return c.call(func(fleet *client.Client) error {
+				proxies, err := fleet.ListProxies(cmd.Context(), filter)
+				switch {
+				case err != nil:
+					return err
+				case output == asJSON:
+					return printJSON(cmd.OutOrStdout(), proxyList{append([]client.Proxy{}, proxies...), len(proxies)})
+				case len(proxies) == 0:
+					fmt.Fprintln(cmd.ErrOrStderr(), "No proxies found.")
+					return nil
+				}
+				return printProxies(cmd.OutOrStdout(), proxies, all)
+			})
+		},
+	}
+	namespace.addFlag(cmd.Flags())
+	output.addFlag(cmd.Flags())
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "of all namespaces")
+	cmd.Flags().StringToStringVarP(&selector, "selector", "l", nil, "`KEY=VALUE` that a proxy must have as attributes; may be repeated")
+	return cmd
+}
+
+func newGetProxy(c *connection) *cobra.Command {
+	var namespace namespace
+	var output format
+	cmd := &cobra.Command{
+		Use:     "proxy NAME",
+		Short:   "Show one proxy with its conditions",
+		Example: `  proxyfleet get proxy one`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.call(func(fleet *client.Client) error {
+				p, err := fleet.GetProxy(cmd.Context(), namespace.name, args[0])
+				if err != nil {
+					return err
+				}
+				if output == asJSON {
+					return printJSON(cmd.OutOrStdout(), p)
+				}
+				return printProxy(cmd.OutOrStdout(), p)
+			})
+		},
+	}
+	namespace.addFlag(cmd.Flags())
+	output.addFlag(cmd.Flags())
+	return cmd
+}
+
+// proxyList is what the API answers, on one page.
+type proxyList struct {
+	Proxies []client.Proxy `json:"proxies"`
+	Count   int            `json:"count"`
+}
+
+// printProxies prints a table.
+func printProxies(w io.Writer, proxies []client.Proxy, namespaces bool) error {
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	row := func(namespace string, cells ...string) {
+		if namespaces {
+			cells = append([]string{namespace}, cells...)
+		}
+		fmt.Fprintln(table, strings.TrimRight(strings.Join(cells, "\t"), " \t"))
+	}
+	row("NAMESPACE", "NAME", "PHASE", "PROVIDER", "ADDRESS", "LATENCY", "LEASES", "REASON")
+	for _, p := range proxies {
+		row(p.Namespace, p.Name, p.Phase, cmp.Or(p.Provider, p.Mode), address(p), latency(p),
+			fmt.Sprintf("%d/%d", p.ActiveLeases, p.MaxLeases), why(p))
+	}
+	return table.Flush()
+}
+
+// printProxy prints all that is known of a proxy.
+func printProxy(w io.Writer, p client.Proxy) error {
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	line := func(name, value string) { fmt.Fprintf(table, "%s:\t%s\n", name, value) }
+	line("Name", p.Namespace+"/"+p.Name)
+	line("UID", p.UID)
+	line("Phase", p.Phase)
+	line("Mode", p.Mode)
+	line("Provider", cmp.Or(p.Provider, "-"))
+	line("Instance", cmp.Or(p.InstanceID, "-"))
+	line("Address", address(p))
+	line("Latency", latency(p))
+	line("Leases", fmt.Sprintf("%d of %d", p.ActiveLeases, p.MaxLeases))
+	line("Attributes", cmp.Or(formatAttributes(p.Attributes), "-"))
+	fmt.Fprintln(table, "\nCONDITION\tSTATUS\tSINCE\tREASON")
+	for _, c := range p.Conditions {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Type, c.Status, c.LastTransitionTime.Local().Format(time.DateTime), reason(c))
+	}
+	return table.Flush()
+}
+
+func address(p client.Proxy) string {
+	if p.Host == "" {
+		return "-"
+	}
+	return net.JoinHostPort(p.Host, strconv.Itoa(int(p.Port)))
+}
+
+func latency(p client.Proxy) string {
+	if p.LatencyMillis == 0 {
+		return "-"
+	}
+	return (time.Duration(p.LatencyMillis) * time.Millisecond).String()
+}
+
+func formatAttributes(attributes map[string]string) string {
+	var all []string
+	for _, k := range slices.Sorted(maps.Keys(attributes)) {
+		all = append(all, k+"="+attributes[k])
+	}
+	return printable(strings.Join(all, ","))
+}
+
+// why returns what keeps a proxy from being Ready, or else what is to be said of one that is.
+func why(p client.Proxy) string {
+	for _, aspect := range []string{"Resolved", "Provisioned", "Healthy"} {
+		for _, c := range p.Conditions {
+			if c.Type == aspect && (c.Status != "True" || c.Message != "") {
+				return reason(c)
+			}
+		}
+	}
+	return ""
+}
+
+func reason(c client.Condition) string {
+	if c.Message == "" {
+		return c.Reason
+	}
+	return printable(c.Reason + ": " + c.Message)
+}

@@ -1,0 +1,148 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/proxyfleet/fleet"
+	"github.com/proxyfleet/fleet/cmd/proxyfleet/internal/logging"
+	"github.com/proxyfleet/fleet/lease"
+)
+
+// runOptions are what the flags of run say.
+type runOptions struct {
+	documents
+	documentsPoll time.Duration
+	allowDelete   int
+
+	listen            string
+	tokenFile         string
+	insecureNoToken   bool
+	certFile, keyFile string
+	shutdownTimeout   time.Duration
+
+	logFormat logging.Format
+	logLevel  slog.Level
+
+	lease         lease.Config
+	healthWorkers int
+	intervals     fleet.Intervals
+}
+
+func newRun(types map[string]ProviderType) *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run -f FILE...",
+		Short: "Run the fleet that documents declare",
+		Long: `run keeps a fleet as YAML documents declare it, and serves its HTTP API, until it is interrupted.
+
+The documents are those that kubectl apply takes, of the kinds Proxy and Secret, and one FleetConfiguration.
+They are applied at the start and whenever a file changes; an edit that is broken changes nothing. What the
+fleet knows is kept in a state file, so that it goes on after a crash as if nothing had been.
+
+The first interrupt or SIGTERM lets requests end and then the fleet; the second one ends it at once. Instances
+that outlive the process run on.`,
+		Example: `  # A fleet for this machine alone; its state is in fleet.db.
+  proxyfleet run -f fleet.yaml
+
+  # A fleet for others. The token is what they have to know.
+  proxyfleet run -f fleet.yaml --listen :8090 --token-file token --tls-cert-file cert.pem --tls-key-file key.pem`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			log := logging.New(cmd.ErrOrStderr(), o.logFormat, o.logLevel)
+			s, err := open(cmd.Context(), o, types, log)
+			if err != nil {
+				return err
+			}
+			return runWithin(cmd.Context(), s, o.shutdownTimeout)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	o.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *runOptions) addFlags(flags *pflag.FlagSet) {
+	o.documents.addFlags(flags)
+	flags.IntVar(&o.allowDelete, "allow-delete", 0, "`N` proxies may vanish from the documents at the start (default: 3, or a fifth of them)")
+	positive(flags, &o.documentsPoll, "documents-poll", time.Second, "time between two looks at the files; a change is applied when two find the same")
+
+	flags.StringVar(&o.listen, "listen", "127.0.0.1:8090", "`ADDRESS` of the HTTP API; port 0 takes a free one")
+	flags.StringVar(&o.tokenFile, "token-file", "", "`FILE` with the token that callers must know (default: the value of PROXYFLEET_TOKEN)")
+	flags.BoolVar(&o.insecureNoToken, "insecure-no-token", false, "let other machines in without a token")
+	flags.StringVar(&o.certFile, "tls-cert-file", "", "`FILE` with the TLS certificate of the API, read again when it changes (default: no TLS)")
+	flags.StringVar(&o.keyFile, "tls-key-file", "", "`FILE` with its key")
+	positive(flags, &o.shutdownTimeout, "shutdown-timeout", 30*time.Second, "how long an orderly end may take; requests have half of it")
+
+	o.logFormat = logging.Auto
+	flags.TextVar(&o.logFormat, "log-format", o.logFormat, "`FORMAT` of the log: text or json; auto is text at a terminal, else json")
+	flags.TextVar(&o.logLevel, "log-level", o.logLevel, "least `LEVEL` that is logged: debug, info, warn or error")
+
+	positive(flags, &o.lease.DefaultTTL, "lease-ttl", 5*time.Minute, "how long a lease lasts whose request does not say")
+	positive(flags, &o.lease.MaxTTL, "max-lease-ttl", time.Hour, "longest TTL that may be asked for")
+	positive(flags, &o.lease.CooldownWindow, "cooldown-window", 10*time.Minute, "how long a proxy rests from a target after a ban")
+	flags.IntVar(&o.healthWorkers, "health-workers", 8, "`N` probes may run at once")
+	o.addIntervals(flags)
+}
+
+func (o *runOptions) addIntervals(flags *pflag.FlagSet) {
+	i, d := &o.intervals, fleet.Intervals{}.WithDefaults()
+	positive(flags, &i.ProvisioningPoll, "provisioning-poll", d.ProvisioningPoll, "time between two looks at an instance that is on its way")
+	positive(flags, &i.DeletionPoll, "deletion-poll", d.DeletionPoll, "time between two looks at an instance that goes")
+	positive(flags, &i.DriftPoll, "drift-poll", d.DriftPoll, "time between two looks at an instance that runs")
+	positive(flags, &i.Requeue, "requeue-interval", d.Requeue, "time until the next step of what goes on by itself")
+	positive(flags, &i.Call, "call-timeout", d.Call, "bound of each call of a provider")
+	positive(flags, &i.FirstRetry, "first-retry", d.FirstRetry, "time until the second attempt; it doubles with each one")
+	positive(flags, &i.LastRetry, "last-retry", d.LastRetry, "longest time between two attempts")
+	positive(flags, &i.QuotaRetry, "quota-retry", d.QuotaRetry, "time until the next attempt after one that met a quota")
+	positive(flags, &i.PermanentRetry, "permanent-retry", d.PermanentRetry, "time until the next attempt after one that failed for good")
+	positive(flags, &i.Stable, "stable-after", d.Stable, "time after which an instance that still runs counts as a success")
+	positive(flags, &i.Drain, "drain-timeout", d.Drain, "how long a proxy that is to be replaced waits for its open leases")
+}
+
+// validate refuses flags that do not go together.
+func (o *runOptions) validate() error {
+	if err := o.documents.validate(); err != nil {
+		return err
+	}
+	switch {
+	case (o.certFile == "") != (o.keyFile == ""):
+		return misused("--tls-cert-file and --tls-key-file go together")
+	case o.allowDelete < 0:
+		return misused("--allow-delete must not be negative")
+	case o.healthWorkers < 1:
+		return misused("--health-workers must be at least 1")
+	case o.lease.DefaultTTL > o.lease.MaxTTL:
+		return misused("--lease-ttl %v is above --max-lease-ttl %v", o.lease.DefaultTTL, o.lease.MaxTTL)
+	case o.intervals.FirstRetry > o.intervals.LastRetry:
+		return misused("--first-retry %v is above --last-retry %v", o.intervals.FirstRetry, o.intervals.LastRetry)
+	}
+	return nil
+}
+
+// runWithin runs a fleet until ctx ends, and then waits no longer than the timeout. What has not ended by then is given
+// up: the state file is one that a crash cannot harm.
+func runWithin(ctx context.Context, s *standalone, timeout time.Duration) error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	s.log.Info("ending", "timeout", timeout)
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(timeout):
+		return fmt.Errorf("could not end within %v (--shutdown-timeout), and gave up what was under way", timeout)
+	}
+}

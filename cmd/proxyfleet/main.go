@@ -1,0 +1,22 @@
+// Command proxyfleet keeps a fleet of forward proxies for web crawlers, on one machine: it makes the proxies that YAML
+// documents declare, probes each through itself, and leases the healthy ones over HTTP. It is also the client of a running
+// fleet. "proxyfleet help" says how.
+package main
+
+import (
+	"os"
+
+	"github.com/proxyfleet/fleet/cmd/proxyfleet/internal/app"
+	"github.com/proxyfleet/fleet/provider/local"
+)
+
+func main() {
+	os.Exit(app.Main(os.Args[1:], types(), os.Stdout, os.Stderr))
+}
+
+// types are the providers that a configuration may name.
+func types() map[string]app.ProviderType {
+	return map[string]app.ProviderType{
+		"local": {New: local.New, Outlives: false}, // its instances are listeners of this process
+	}
+}
