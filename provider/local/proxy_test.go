@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,10 +33,16 @@ const limit = 30 * time.Second
 
 const fleetID = "lab"
 
-// run opens a provider and runs it until the returned function is called, or the test ends.
+// run opens a provider and runs it; the returned function ends that.
 func run(t *testing.T, dir string, c local.Config) (provider.Provider, func()) {
 	t.Helper()
 	p := open(t, provider.Environment{Fleet: fleetID, StateDir: dir}, c)
+	return p, runUntilStopped(t, p)
+}
+
+// runUntilStopped runs a provider until the returned function is called, or the test ends.
+func runUntilStopped(t *testing.T, p provider.Provider) func() {
+	t.Helper()
 	runner, ok := provider.As[provider.Runner](p)
 	if !ok {
 		t.Fatal("the provider is no Runner")
@@ -55,7 +62,7 @@ func run(t *testing.T, dir string, c local.Config) (provider.Provider, func()) {
 		}
 	})
 	t.Cleanup(stop)
-	return p, stop
+	return stop
 }
 
 func credentials() provider.Credentials {
@@ -302,6 +309,10 @@ func TestHeaders(t *testing.T) {
 		if got := resp.Header.Get(name); got != "" {
 			t.Errorf("the client sees %s: %s", name, got)
 		}
+	}
+	raw(t, in, "GET "+target.URL+"/ HTTP/1.1\r\nHost: "+target.Listener.Addr().String()+"\r\n\r\n")
+	if diff := cmp.Diff(http.Header{}, <-seen); diff != "" {
+		t.Errorf("header at the target of a request without any (-want +got):\n%s", diff)
 	}
 }
 
@@ -630,6 +641,37 @@ func TestExposedProxiesNeedCredentials(t *testing.T) {
 	}
 	if _, err := p.Plan(request("one", 3128, credentials())); err != nil {
 		t.Errorf("Plan with credentials: %v", err)
+	}
+}
+
+// The slow hash is made outside the mutex, where another create may overtake it.
+func TestCreatesAtOnceWithCredentials(t *testing.T) {
+	raw, err := json.Marshal(local.Config{Addresses: []string{"127.0.78.1-127.0.78.9"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := local.New(provider.Environment{Fleet: fleetID, StateDir: t.TempDir()}, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runUntilStopped(t, p)
+	r := request("one", freePort(t), credentials())
+	var made [3]provider.Instance
+	var group sync.WaitGroup
+	for i := range made {
+		group.Go(func() {
+			in, err := p.Create(t.Context(), r)
+			if err != nil {
+				t.Error(err)
+			}
+			made[i] = in
+		})
+	}
+	group.Wait()
+	for _, in := range made[1:] {
+		if diff := cmp.Diff(made[0], in); diff != "" {
+			t.Errorf("two creates returned (-one +other):\n%s", diff)
+		}
 	}
 }
 

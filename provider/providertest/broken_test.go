@@ -475,6 +475,19 @@ func TestBrokenRestart(t *testing.T) {
 	t.Run("instances that come back", func(t *testing.T) {
 		requireCaught(t, "restart", func(p *broken) provider.Provider { return p }, false)
 	})
+	t.Run("instances that come back though deleted", func(t *testing.T) {
+		var deleted provider.Request
+		requireCaught(t, "restart", func(p *broken) provider.Provider {
+			if deleted.Name != "" {
+				p.replace(deleted)
+			}
+			p.delete = func(ctx context.Context, ref provider.Ref) error {
+				deleted = provider.Request{Name: nameOf(ref), Marks: provider.Marks{Fleet: ours, UID: ref.UID}}
+				return p.Provider.Delete(ctx, ref)
+			}
+			return p
+		}, true)
+	})
 	t.Run("another incarnation", func(t *testing.T) {
 		requireCaught(t, "restart", func(p *broken) provider.Provider {
 			p.memory.mu.Lock()

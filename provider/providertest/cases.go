@@ -49,7 +49,7 @@ func cases() []testCase {
 
 		{"many-at-once", "all methods may be called concurrently, for many instances", manyAtOnce},
 		{"lag", "while reads lag, Create makes no second instance, and a name whose owner cannot be seen yet is transient", lag},
-		{"restart", "when the provider is opened again, instances that outlive it are the same, and others are NotFound", restart},
+		{"restart", "when the provider is opened again, instances that outlive it are the same, and those that do not or were deleted are NotFound", restart},
 		{"secrets", "no secret of a request is in an error or in an instance", secrets},
 		{"delays", "Delays are not negative, and a backend with a lag gives a call time to be sent", delays},
 	}
@@ -604,6 +604,8 @@ func restart(b *bench) {
 	}
 	b.onlyOne(in)
 	b.mustDelete(refOf(in))
+	b.open(ours)
+	b.awaitGone(refOf(in))
 }
 
 // secrets provokes errors; the bench looks for secrets in all that comes back, here and in every other case.
