@@ -99,7 +99,7 @@ func (p *pass) leave() {
 // fail reports an error of Plan, Get or Delete. What may work soon comes back with the queue's backoff; what the caller
 // gave up is no failure.
 func (p *pass) fail(ctx context.Context, err error) (Result, error) {
-	if ctx.Err() != nil || provider.ClassOf(err) == provider.ErrCanceled {
+	if givenUp(ctx, err) {
 		return Result{}, err
 	}
 	p.report(err)
@@ -113,6 +113,11 @@ func (p *pass) fail(ctx context.Context, err error) (Result, error) {
 		return Result{After: wait}, nil
 	}
 	return Result{}, err
+}
+
+// givenUp says whether a call failed because its caller did not want it any more, which says nothing about the provider.
+func givenUp(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || provider.ClassOf(err) == provider.ErrCanceled
 }
 
 // report says in the condition what the provider's error means. An instance that is known to run goes on: that its provider

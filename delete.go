@@ -34,7 +34,7 @@ func (p *pass) delete(ctx context.Context) (Result, error) {
 		return p.setFinalizer(ctx, false)
 	case gone:
 		return Result{After: p.Intervals.DeletionPoll}, nil
-	case provider.ClassOf(err) == provider.ErrPermanent:
+	case provider.ClassOf(err) == provider.ErrPermanent && !givenUp(ctx, err):
 		return p.deleteBlindly(ctx, prov, err)
 	case err != nil:
 		return p.fail(ctx, err)
@@ -58,7 +58,7 @@ func (p *pass) deleteBlindly(ctx context.Context, prov provider.Provider, cause 
 // deleteVisibly deletes an incarnation. Unlike elsewhere, a permanent error comes back with the queue's backoff.
 func (p *pass) deleteVisibly(ctx context.Context, prov provider.Provider, incarnation string) (Result, error) {
 	if err := p.sendDelete(ctx, prov, incarnation); err != nil {
-		if p.p != nil && ctx.Err() == nil {
+		if p.p != nil && !givenUp(ctx, err) {
 			p.report(err)
 		}
 		return Result{}, err

@@ -211,7 +211,7 @@ func (p *pass) intend(ctx context.Context, w wish) error {
 
 // postpone puts the next attempt off as the class of the error says.
 func (p *pass) postpone(ctx context.Context, prov provider.Provider, err error) (Result, error) {
-	if ctx.Err() != nil {
+	if givenUp(ctx, err) {
 		return Result{}, err
 	}
 	p.report(err)
