@@ -89,6 +89,14 @@ func (p *pass) applyHealth() {
 	}
 }
 
+// meet takes down the incarnation that is there.
+func (p *pass) meet(incarnation string) {
+	if p.s.Instance.Incarnation != incarnation {
+		p.leave()
+		p.s.Instance.Incarnation = incarnation
+	}
+}
+
 // leave forgets where the instance was and how well it was: a successor inherits neither.
 func (p *pass) leave() {
 	p.s.Instance.Host, p.s.Instance.Port = "", 0

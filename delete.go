@@ -41,7 +41,7 @@ func (p *pass) delete(ctx context.Context) (Result, error) {
 	case got.State == provider.Terminating:
 		return Result{After: p.Intervals.DeletionPoll}, nil
 	}
-	p.s.Instance.Incarnation = got.Incarnation
+	p.meet(got.Incarnation)
 	return p.deleteVisibly(ctx, prov, got.Incarnation)
 }
 

@@ -298,10 +298,7 @@ func (p *pass) forget(failed bool) Result {
 
 // present handles what is there: it is waited for, taken, or removed because the spec wants another.
 func (p *pass) present(ctx context.Context, w wish, prov provider.Provider, got provider.Instance) (Result, error) {
-	if p.s.Instance.Incarnation != got.Incarnation {
-		p.leave()
-		p.s.Instance.Incarnation = got.Incarnation
-	}
+	p.meet(got.Incarnation)
 	switch {
 	case got.State == provider.Terminating:
 		return p.terminating(got), nil
