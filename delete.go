@@ -55,11 +55,16 @@ func (p *pass) deleteBlindly(ctx context.Context, prov provider.Provider, cause 
 	return Result{}, cause
 }
 
-// deleteVisibly deletes an incarnation. Unlike elsewhere, a permanent error comes back with the queue's backoff.
+// deleteVisibly deletes an incarnation. Unlike elsewhere, an error of any class comes back with the queue's backoff, unless
+// the provider says when.
 func (p *pass) deleteVisibly(ctx context.Context, prov provider.Provider, incarnation string) (Result, error) {
 	if err := p.sendDelete(ctx, prov, incarnation); err != nil {
-		if p.p != nil && !givenUp(ctx, err) {
-			p.report(err)
+		if p.p == nil || givenUp(ctx, err) {
+			return Result{}, err // nothing was written, or nothing is to be said
+		}
+		p.report(err)
+		if wait := retryAfter(err); wait > 0 {
+			return Result{After: wait}, nil
 		}
 		return Result{}, err
 	}
