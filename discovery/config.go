@@ -31,6 +31,9 @@ type Config struct {
 	// a request which changes something, and a backup, must be addressed to a loopback host, so that no web page which a
 	// browser on this machine shows can send it.
 	Token secret.Text
+	// AnyHost serves everybody who reaches the handler even without a token, whatever host they address. It is for a network
+	// whose every member may do everything. Defaults to false.
+	AnyHost bool
 	// Logger gets a line for each request at Debug, and failures of the server at Error. Defaults to none.
 	Logger *slog.Logger
 	// TracerProvider makes a span for each request but those of /healthz and /readyz. Defaults to none.

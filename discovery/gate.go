@@ -16,16 +16,17 @@ import (
 // gate lets in who knows the token.
 type gate struct {
 	open    bool              // there is no token
+	anyHost bool              // and everybody is meant to be served
 	want    [sha256.Size]byte // digest of the token
 	origins http.CrossOriginProtection
 }
 
-func newGate(token secret.Text) (*gate, error) {
+func newGate(token secret.Text, anyHost bool) (*gate, error) {
 	text := token.Reveal()
 	if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, errors.New("discovery: Token has characters that a header cannot carry: use printable ASCII without blanks")
 	}
-	return &gate{open: text == "", want: sha256.Sum256([]byte(text))}, nil
+	return &gate{open: text == "", anyHost: anyHost, want: sha256.Sum256([]byte(text))}, nil
 }
 
 // guarded lets pass what comes from somebody who may ask for it.
@@ -51,7 +52,7 @@ func (g *gate) refusal(r *http.Request) *problem {
 		return &problem{http.StatusUnauthorized, wire.Unauthorized, "this needs the token of the fleet: Authorization: Bearer TOKEN"}
 	case g.origins.Check(r) != nil:
 		return &problem{http.StatusForbidden, wire.CrossOrigin, "web pages of other origins must not change anything here"}
-	case g.open && delicate(r) && !loopback(r.Host):
+	case g.open && !g.anyHost && delicate(r) && !loopback(r.Host):
 		return &problem{http.StatusForbidden, wire.HostNotAllowed,
 			"without a token this is only for requests to localhost: give the fleet a token to serve others"}
 	}

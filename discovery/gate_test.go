@@ -132,6 +132,31 @@ func TestWithoutToken(t *testing.T) {
 	}
 }
 
+func TestAnyHost(t *testing.T) {
+	c := config(t)
+	c.AnyHost = true
+	h := handler(t, c)
+	for _, test := range []struct {
+		name   string
+		origin string
+		status int
+	}{
+		{name: "another host", status: 201},
+		{name: "a page of another site", origin: "https://evil.example.com", status: 403},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := request(t, "POST /v1/leases", "{}")
+			r.Host = "fleet.example.com:8090"
+			if test.origin != "" {
+				r.Header.Set("Origin", test.origin)
+			}
+			if got := serve(t, h, r); got.Code != test.status {
+				t.Errorf("status %d, want %d: %s", got.Code, test.status, got.Body)
+			}
+		})
+	}
+}
+
 func TestCrossOriginWithToken(t *testing.T) {
 	c := config(t)
 	c.Token = secret.New("correct-horse")

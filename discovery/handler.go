@@ -30,7 +30,7 @@ type api struct {
 
 // New makes a handler of the API. Its error names all that is wrong with the configuration.
 func New(c Config) (http.Handler, error) {
-	gate, gateErr := newGate(c.Token)
+	gate, gateErr := newGate(c.Token, c.AnyHost)
 	if err := errors.Join(c.validate(), gateErr); err != nil {
 		return nil, err
 	}
