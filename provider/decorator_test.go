@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -173,9 +174,7 @@ func TestWithTracing(t *testing.T) {
 					s := got.ended[i]
 					attributes := map[string]string{}
 					for _, m := range []map[string]string{want[i], c.extra} {
-						for k, v := range m {
-							attributes[k] = v
-						}
+						maps.Copy(attributes, m)
 					}
 					if diff := cmp.Diff(attributes, s.Attributes); diff != "" {
 						t.Errorf("attributes of %s (-want +got):\n%s", op, diff)

@@ -32,13 +32,13 @@ func ExampleNew() {
 	in, err := p.Create(ctx, provider.Request{
 		Name:  provider.Name("lab", "0b5ce0b1"),
 		Marks: provider.Marks{Fleet: "lab", UID: "0b5ce0b1", Hash: "v1-00"},
-		Port:  3128,
+		Port:  31281,
 	})
 	fmt.Println(in.ID, in.State, in.Host, in.Port, err)
 
 	cancel()
 	fmt.Println(<-ended)
 	// Output:
-	// listeners/proxy-ia3hjzzdzk6dzfrw Running 127.0.81.1 3128 <nil>
+	// listeners/proxy-o4vyggcjdr27zvkg Running 127.0.81.1 31281 <nil>
 	// <nil>
 }

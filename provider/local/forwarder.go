@@ -40,7 +40,7 @@ func newForwarder(g *gate, d *dialer, log *slog.Logger) *forwarder {
 	p.ConnectDial = nil
 	p.KeepAcceptEncoding = true
 	p.NonproxyHandler = http.HandlerFunc(notProxied)
-	p.ConnectionErrHandler = func(w io.Writer, _ *goproxy.ProxyCtx, err error) { _ = failure(nil, err).Write(w) }
+	p.ConnectionErrHandler = refuseTunnel
 	p.OnRequest().DoFunc(passOn)
 	p.OnResponse().DoFunc(passBack)
 	return &forwarder{gate: g, proxy: p}
@@ -123,6 +123,13 @@ func passBack(resp *http.Response, c *goproxy.ProxyCtx) *http.Response {
 	return resp
 }
 
+// refuseTunnel answers a CONNECT that came to nothing. The library closes the connection afterwards.
+func refuseTunnel(w io.Writer, _ *goproxy.ProxyCtx, err error) {
+	resp := failure(nil, err)
+	defer resp.Body.Close()
+	_ = resp.Write(w)
+}
+
 // dropHopByHop drops the headers that are for the next peer alone.
 func dropHopByHop(h http.Header) {
 	for _, field := range h["Connection"] {
@@ -185,5 +192,5 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 type debugLogger struct{ log *slog.Logger }
 
 func (l debugLogger) Printf(format string, args ...any) {
-	l.log.Debug(strings.TrimSpace(fmt.Sprintf(format, args...)))
+	l.log.Debug("The proxy library says", "text", strings.TrimSpace(fmt.Sprintf(format, args...)))
 }

@@ -47,7 +47,7 @@ func runUntilStopped(t *testing.T, p provider.Provider) func() {
 	if !ok {
 		t.Fatal("the provider is no Runner")
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- runner.Run(ctx) }()
 	stop := sync.OnceFunc(func() {

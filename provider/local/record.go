@@ -52,7 +52,7 @@ func (d records) prepare() error {
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return err
 	}
-	if err := os.Chmod(d.dir, 0o700); err != nil {
+	if err := os.Chmod(d.dir, 0o700); err != nil { //nolint:gosec // its owner could not enter a directory that is 0600
 		return err
 	}
 	parts, err := filepath.Glob(filepath.Join(d.dir, "*"+partSuffix))
