@@ -90,6 +90,7 @@ type census struct {
 	wants    string // the provider that the spec names
 	has      string // the provider that holds its instance
 	retiring bool
+	deleting bool
 }
 
 // censusAge is how long a count serves. Within this process nothing is added to a count but by pace, which then counts anew.
@@ -142,7 +143,7 @@ func (c *pace) turn(ctx context.Context, p *pass) (bool, error) {
 }
 
 // hasTurn says whether another proxy of the provider may go out for its replacement: a fifth of them at once, and at least
-// one. One that is out already keeps its turn.
+// one. Those that are being deleted are not coming back, and so do not count. One that is out already keeps its turn.
 func (c *pace) hasTurn(ctx context.Context, p *pass) (bool, error) {
 	if p.s.Instance.Retiring != "" {
 		return true, nil
@@ -152,7 +153,7 @@ func (c *pace) hasTurn(ctx context.Context, p *pass) (bool, error) {
 	}
 	all, out := 0, 0
 	for _, r := range c.records {
-		if r.has != p.s.Instance.Provider && r.wants != p.p.Spec.Provider {
+		if r.deleting || r.has != p.s.Instance.Provider && r.wants != p.p.Spec.Provider {
 			continue
 		}
 		all++
@@ -163,7 +164,7 @@ func (c *pace) hasTurn(ctx context.Context, p *pass) (bool, error) {
 	return out < max(1, all/5), nil
 }
 
-// count takes a census of the managed records that are not being deleted.
+// count takes a census of the managed records.
 func (c *pace) count(ctx context.Context, p *pass) error {
 	if c.records != nil && p.now.Sub(c.counted) < censusAge {
 		return nil
@@ -177,7 +178,8 @@ func (c *pace) count(ctx context.Context, p *pass) error {
 		if r.Spec.Mode == proxy.External {
 			continue
 		}
-		c.records = append(c.records, census{r.Key, r.Spec.Provider, r.Status.Instance.Provider, !r.Deleting && r.Status.Instance.Retiring != ""})
+		last := r.Status.Instance
+		c.records = append(c.records, census{r.Key, r.Spec.Provider, last.Provider, last.Retiring != "", r.Deleting})
 	}
 	c.counted = p.now
 	return nil
