@@ -20,7 +20,8 @@ import (
 // as the transfer of an image, belongs to a [Runner]; while it is under way, Create makes nothing and answers an instance in
 // state Provisioning without an incarnation, and the fleet calls the same Create again.
 //
-// Errors are of type [Error]; others count as transient. Secrets of a request are in no error, log or span.
+// Errors are of type [Error]; others count as transient. A call that its caller canceled is [ErrCanceled], and one whose
+// time ran out [ErrTransient]: see [Interrupted]. Secrets of a request are in no error, log or span.
 type Provider interface {
 	// Plan returns the ID that Create would use for a request. It is pure: no network, no clock, the same answer each time.
 	// What the request lacks, and what it asks for but this provider cannot honour, is an [ErrPermanent] that names the field

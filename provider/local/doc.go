@@ -4,10 +4,11 @@
 // # What lasts
 //
 // An instance is a file in the state directory: address, port, marks, incarnation, and of the credentials a salted slow
-// hash. New reads the files, and Run opens the listeners; until it has, calls wait for it by their context. So a restart
-// changes nothing that the fleet sees. An address that somebody else has taken meanwhile keeps its instance in state
-// Provisioning, with a reason, and every Get tries again; one that is no longer configured makes it Stopped, and the fleet
-// replaces it. When Run ends it stops accepting, lets what is open finish for a few seconds, and closes the rest.
+// hash. New reads the files, and Run opens the listeners; until it has, calls wait for it by their context, and when it has
+// ended they are transient errors. So a restart changes nothing that the fleet sees. An address that somebody else has
+// taken meanwhile keeps its instance in state Provisioning, with a reason, and every Get tries again; one that is no longer
+// configured makes it Stopped, and the fleet replaces it. When Run is told to end it stops accepting, lets what is open
+// finish for a few seconds, and closes the rest.
 //
 // # What it is safe from
 //

@@ -58,6 +58,24 @@ func TestListenerThatFails(t *testing.T) {
 	}
 }
 
+// Whatever a file says, nobody listens for other hosts without credentials.
+func TestNeverAnOpenProxy(t *testing.T) {
+	exposed := netip.MustParseAddr("192.0.2.1")
+	p := &listeners{fleet: "lab", settings: settings{pool: pool{listen: []netip.Addr{exposed}}, exposed: true}}
+	in := &instance{record: record{Fleet: "lab", Address: exposed, Port: 3128}, gate: newGate(nil)}
+	p.serve(in)
+	if in.listener != nil || in.failure != nil {
+		t.Errorf("it was tried to listen at %v: %v", exposed, in.failure)
+	}
+	if v := p.view(in); v.State != provider.Stopped {
+		t.Errorf("the instance is %+v, want Stopped, so that the fleet makes another", v)
+	}
+	in.Login = new(login)
+	if !p.permits(in.record) {
+		t.Error("with credentials it may not listen either")
+	}
+}
+
 type failingListener struct{}
 
 func (failingListener) Accept() (net.Conn, error) { return nil, errors.New("gone") }

@@ -24,7 +24,7 @@ const (
 	addressUnavailable   = "AddressUnavailable"   // nothing can listen there now: it is in use, or not one of this host's
 	addressNotConfigured = "AddressNotConfigured" // the configuration has it no longer
 	listenerFailed       = "ListenerFailed"       // it stopped accepting by itself
-	notRunning           = "NotRunning"           // Run has not opened it yet, or has ended
+	notRunning           = "NotRunning"           // Run has not opened the listeners yet, or has ended
 	stateUnwritable      = "StateUnwritable"      // the state directory did not take a change
 )
 
@@ -53,7 +53,7 @@ type instance struct {
 	record
 	gate     *gate
 	listener *listener // nil: it does not listen
-	failure  error     // why it does not
+	failure  error     // why it does not, where it may
 }
 
 var (
@@ -126,7 +126,10 @@ func (p *listeners) start() error {
 	p.running = true
 	for _, in := range p.instances {
 		p.serve(in)
-		if in.failure != nil {
+		switch {
+		case in.Fleet != p.fleet:
+			p.log.Warn("An instance of another fleet is left alone", "id", idOf(in.Name), "fleet", in.Fleet)
+		case in.failure != nil:
 			p.log.Warn("A proxy cannot listen at its address", "id", idOf(in.Name), "error", in.failure)
 		}
 	}
@@ -155,9 +158,9 @@ func (p *listeners) stop() {
 }
 
 // serve opens the listener of an instance that may have one and does not, or notes why it cannot. The caller holds the
-// mutex.
+// mutex, and Run is under way.
 func (p *listeners) serve(in *instance) {
-	if !p.running || in.listener != nil || in.Fleet != p.fleet || !p.permits(in.record) {
+	if in.listener != nil || in.Fleet != p.fleet || !p.permits(in.record) {
 		return
 	}
 	g := guard{allowed: p.settings.allowed, isOwn: p.listensAt}
@@ -280,7 +283,9 @@ func (p *listeners) met(r provider.Request) (provider.Instance, bool, error) {
 func (p *listeners) place(in *instance) error {
 	taken := map[netip.Addr]bool{}
 	for _, other := range p.instances {
-		taken[other.Address] = true
+		if other.Fleet == p.fleet { // nobody serves the others here, and their fleet may be gone for good
+			taken[other.Address] = true
+		}
 	}
 	failed := &provider.Error{Op: "create", Class: provider.ErrQuotaExceeded, Reason: noFreeAddress,
 		Err: fmt.Errorf("all %d addresses are taken", len(p.settings.pool.listen))}
@@ -348,23 +353,27 @@ func (p *listeners) List(ctx context.Context) ([]provider.Instance, error) {
 	return all, nil
 }
 
-// enter waits until Run has opened the listeners, and takes the mutex, unless ctx ends first.
+// enter waits until Run has opened the listeners, and takes the mutex, unless ctx ends first or Run has ended. What it
+// returns then is an error and no state: that this process stops says nothing about an instance.
 func (p *listeners) enter(ctx context.Context, op string) error {
 	select {
 	case <-p.opened:
 	case <-ctx.Done():
-		err := provider.Interrupted(ctx, op)
-		if e, ok := errors.AsType[*provider.Error](err); ok {
-			e.Reason = notRunning
-		}
-		return err
+		return outsideRun(op, ctx.Err())
 	}
 	p.mu.Lock()
-	if err := provider.Interrupted(ctx, op); err != nil {
-		p.mu.Unlock()
-		return err
+	err := provider.Interrupted(ctx, op)
+	if err == nil && !p.running {
+		err = outsideRun(op, errors.New("the provider has been stopped"))
 	}
-	return nil
+	if err != nil {
+		p.mu.Unlock()
+	}
+	return err
+}
+
+func outsideRun(op string, err error) error {
+	return &provider.Error{Op: op, Class: provider.ClassOf(err), Reason: notRunning, Err: err}
 }
 
 // find returns our instance that a ref means, whatever its incarnation, or nil. The caller holds the mutex.
@@ -380,7 +389,6 @@ func (p *listeners) find(ref provider.Ref) *instance {
 func (p *listeners) view(in *instance) provider.Instance {
 	v := provider.Instance{
 		ID: idOf(in.Name), Incarnation: in.Incarnation, Marks: in.marks(), Created: in.Created,
-		State: provider.Provisioning, Reason: notRunning,
 	}
 	switch {
 	case !p.permits(in.record):
@@ -389,9 +397,9 @@ func (p *listeners) view(in *instance) provider.Instance {
 	case in.listener != nil && in.listener.failed.Load():
 		v.State, v.Reason = provider.Stopped, listenerFailed
 	case in.listener != nil:
-		v.State, v.Reason, v.Host, v.Port = provider.Running, "", in.Address.String(), in.Port
-	case in.failure != nil:
-		v.Reason, v.Message = addressUnavailable, in.failure.Error()
+		v.State, v.Host, v.Port = provider.Running, in.Address.String(), in.Port
+	default:
+		v.State, v.Reason, v.Message = provider.Provisioning, addressUnavailable, in.failure.Error()
 	}
 	return v
 }

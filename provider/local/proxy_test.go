@@ -494,8 +494,9 @@ func TestRequestsFinishWhenRunEnds(t *testing.T) {
 		t.Errorf("the request under way ended with %q", got)
 	}
 	<-stopped
-	if now := get(t, p, in); now.State != provider.Provisioning || now.Reason != "NotRunning" || now.Host != "" {
-		t.Errorf("after Run the instance is %+v, want Provisioning, NotRunning and no host", now)
+	_, err := p.Get(t.Context(), refOf(in))
+	if e, ok := errors.AsType[*provider.Error](err); !ok || e.Class != provider.ErrTransient || e.Reason != "NotRunning" {
+		t.Errorf("after Run, Get returned %v, want a transient NotRunning, which says nothing about the instance", err)
 	}
 }
 
@@ -592,6 +593,31 @@ func TestAddressNoLongerConfigured(t *testing.T) {
 	if c, err := net.Dial("tcp", addressOf(in)); err == nil {
 		_ = c.Close()
 		t.Error("the address still accepts connections")
+	}
+}
+
+// What another fleet left in the state directory is not served, and does not use up addresses.
+func TestForeignInstances(t *testing.T) {
+	dir := t.TempDir()
+	c := local.Config{Addresses: []string{"127.0.78.1"}}
+	theirs := open(t, provider.Environment{Fleet: "another", StateDir: dir}, c)
+	stop := runUntilStopped(t, theirs)
+	r := request("one", freePort(t), provider.Credentials{})
+	foreign := r
+	foreign.Name, foreign.Marks.Fleet = "proxy-foreign", "another"
+	in := create(t, theirs, foreign)
+	stop()
+	p, _ := run(t, dir, c)
+	if all, err := p.List(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("List returned %v, %v, want nothing", all, err)
+	}
+	if c, err := net.Dial("tcp", addressOf(in)); err == nil {
+		_ = c.Close()
+		t.Error("the instance of another fleet accepts connections")
+	}
+	create(t, p, r)
+	if _, err := os.Stat(filepath.Join(dir, foreign.Name+".json")); err != nil {
+		t.Errorf("the file of the other fleet: %v", err)
 	}
 }
 
