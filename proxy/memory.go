@@ -29,8 +29,8 @@ func (r *Record) clone() *Record {
 }
 
 // Journal makes the records of a [Memory] durable. Its methods are called one at a time, before the change is visible to
-// anybody, and the store answers nobody meanwhile; when one fails the change does not happen, and its caller gets the
-// error. A journal neither keeps nor changes what it is given.
+// anybody; when one fails the change does not happen, and its caller gets the error. Reads do not wait for it. A journal
+// neither keeps nor changes what it is given.
 type Journal interface {
 	// Save keeps a record in the place of an earlier one of its key.
 	Save(r Record) error
@@ -57,8 +57,11 @@ type Memory struct {
 	// life makes versions that no other process has used: tokens are made from them.
 	life string
 
+	// writing is held over a write as a whole, its journal included; who holds it may read all below.
+	writing sync.Mutex
+	seq     uint64
+	// mu is held for moments: by readers, and by the writer while it changes what they read.
 	mu       sync.RWMutex
-	seq      uint64
 	records  map[Key]*Record
 	refs     map[Key]map[Key]bool // by Secret: who refers to it
 	watchers map[*watcher]bool
@@ -124,8 +127,8 @@ func (m *Memory) Put(_ context.Context, k Key, d Declaration, source string) (*P
 	if err := errors.Join(ValidateKey(k), Validate(d.Spec)); err != nil {
 		return nil, fmt.Errorf("%v: %w", k, err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	old := m.records[k]
 	if old == nil {
 		old = &Record{Proxy: Proxy{Key: k, UID: uid(m.cfg.Fleet, k)}, Source: source}
@@ -177,8 +180,8 @@ func (r *Record) redeclared(d Declaration) *Record {
 
 // Delete removes a record, or marks it as being deleted where it has a finalizer.
 func (m *Memory) Delete(_ context.Context, k Key) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	r := m.records[k]
 	if r == nil || r.Deleting {
 		return nil
@@ -223,8 +226,8 @@ func (m *Memory) UpdateStatus(_ context.Context, p *Proxy) (*Proxy, error) {
 
 // update lets change edit the record that p was read from, and saves it if change says that it did.
 func (m *Memory) update(p *Proxy, change func(*Record) bool) (*Proxy, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	r := m.records[p.Key]
 	switch {
 	case r == nil:
@@ -239,7 +242,7 @@ func (m *Memory) update(p *Proxy, change func(*Record) bool) (*Proxy, error) {
 	return m.save(c)
 }
 
-// save makes r the record of its key, durably, or removes it when nothing keeps it any more.
+// save makes r the record of its key, durably, or removes it when nothing keeps it any more. r is not changed afterwards.
 func (m *Memory) save(r *Record) (*Proxy, error) {
 	m.seq++
 	r.Version = m.life + "-" + strconv.FormatUint(m.seq, 10)
@@ -247,6 +250,8 @@ func (m *Memory) save(r *Record) (*Proxy, error) {
 	if err := m.journal(r, gone); err != nil {
 		return nil, fmt.Errorf("%v: %w", r.Key, err)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if gone {
 		m.place(r.Key, nil)
 	} else {

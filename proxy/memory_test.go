@@ -320,3 +320,38 @@ func TestRecordsAreCopied(t *testing.T) {
 func BenchmarkMemory(b *testing.B) {
 	storetest.Benchmark(b, proxy.NewMemory(proxy.MemoryConfig{}))
 }
+
+// slow is a journal whose disk takes a minute.
+type slow struct{ ledger }
+
+func (s *slow) Save(r proxy.Record) error {
+	time.Sleep(time.Minute)
+	return s.ledger.Save(r)
+}
+
+func TestReadsDoNotWaitForTheJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := proxy.NewMemory(proxy.MemoryConfig{Journal: &slow{}})
+		k := proxy.Key{Namespace: "crawl", Name: "a"}
+		if _, err := m.Put(t.Context(), k, lab(), "test"); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() {
+			_, err := proxy.Update(t.Context(), m, k, m.UpdateStatus, func(p *proxy.Proxy) error { p.Status.Phase = proxy.Ready; return nil })
+			done <- err
+		}()
+		synctest.Wait()
+		start := time.Now()
+		p, err := m.Get(t.Context(), k)
+		if err != nil || p.Status.Phase != "" || time.Since(start) != 0 {
+			t.Errorf("during a write Get answers phase %q, %v after %v; want at once what was before", p.Status.Phase, err, time.Since(start))
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if p, err = m.Get(t.Context(), k); err != nil || p.Status.Phase != proxy.Ready {
+			t.Errorf("after the write Get answers phase %q, %v", p.Status.Phase, err)
+		}
+	})
+}

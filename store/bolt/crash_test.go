@@ -183,13 +183,13 @@ func TestKilledWhileItMakesTheFile(t *testing.T) {
 	if !lines.Scan() {
 		t.Fatal("the child does not open a new file")
 	}
-	_ = first.Wait()
 	usual := time.Since(start)
+	_ = first.Wait()
 	made := 0
 	for kill := range kills(t) {
 		path := filepath.Join(t.TempDir(), "state.db")
 		child, _ := startChild(t, "hold", path)
-		<-time.After(time.Duration(random.Int64N(int64(usual*3/2))))
+		<-time.After(time.Duration(random.Int64N(int64(usual * 3 / 2))))
 		_ = child.Process.Kill()
 		_ = child.Wait()
 		if _, err := os.Stat(path); err == nil {
