@@ -85,11 +85,12 @@ func (c Config) validate() error {
 
 // Fleet keeps proxies as they are declared, and leases them.
 type Fleet struct {
-	cfg    Config
-	queue  *queue
-	feed   *feed
-	engine *health.Engine
-	leases *lease.Memory
+	cfg        Config
+	reconciler *Reconciler
+	queue      *queue // while it runs
+	feed       *feed
+	engine     *health.Engine
+	leases     *lease.Memory
 
 	mu       sync.Mutex
 	watching bool
@@ -111,11 +112,11 @@ func New(c Config) (*Fleet, error) {
 		return nil, fmt.Errorf("fleet: configuration: %w", err)
 	}
 	hasher := NewHasher(c.Fleet)
-	f.queue = newQueue(&Reconciler{
+	f.reconciler = &Reconciler{
 		Fleet: c.Fleet, Store: c.Store, Providers: c.Providers, MaxInstances: c.MaxInstances, Hasher: hasher,
 		Health: f.engine, Leases: f.leases, Started: time.Now(), Intervals: c.Intervals, Logger: c.Logger,
 		Tracer: c.TracerProvider.Tracer("github.com/proxyfleet/fleet"),
-	}, c.Logger)
+	}
 	f.feed = &feed{store: c.Store, hasher: hasher, engine: f.engine, leases: f.leases, defaults: c.HealthCheck,
 		log: c.Logger, login: map[proxy.Key]login{}}
 	return f, nil
@@ -186,6 +187,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	defer stopProviders()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	f.queue = newQueue(f.reconciler, f.cfg.Logger)
 	var running, passing sync.WaitGroup
 	start := func(group *sync.WaitGroup, ctx context.Context, what string, run func(context.Context) error) {
 		group.Go(func() {

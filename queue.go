@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/proxyfleet/fleet/provider"
 	"github.com/proxyfleet/fleet/proxy"
 )
 
@@ -32,6 +31,7 @@ type queue struct {
 	log        *slog.Logger
 }
 
+// newQueue starts a goroutine, which ends with run.
 func newQueue(r *Reconciler, log *slog.Logger) *queue {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[proxy.Key](r.Intervals.Requeue, r.Intervals.LastRetry)
 	q := &queue{
@@ -117,7 +117,7 @@ func (q *queue) serve(ctx context.Context, lane workqueue.TypedInterface[proxy.K
 func (q *queue) pass(ctx context.Context, k proxy.Key) {
 	res, err := q.reconciler.Reconcile(ctx, k)
 	switch {
-	case ctx.Err() != nil, provider.ClassOf(err) == provider.ErrCanceled:
+	case ctx.Err() != nil: // nobody waits for it any more
 	case errors.Is(err, proxy.ErrConflict):
 		q.work.AddAfter(k, conflictRetry)
 	case err != nil:
