@@ -47,6 +47,7 @@ func newForwarder(g *gate, d *dialer, log *slog.Logger) *forwarder {
 }
 
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	limitBody(w, r)
 	if !f.gate.admits(r.Context(), r.Header.Get("Proxy-Authorization")) {
 		w.Header().Set("Proxy-Authenticate", `Basic realm="proxy"`)
 		http.Error(w, "this proxy wants the credentials of its lease", http.StatusProxyAuthRequired)
@@ -62,6 +63,32 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// The response was cut off on its way here. To end it properly would make half a page look whole.
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// limitBody gives up on a client that stops in the middle of a body. The server has one limit for all of it or none, and
+// reads on after an answer that did not wait for the end.
+func limitBody(w http.ResponseWriter, r *http.Request) {
+	if r.Body == http.NoBody {
+		return
+	}
+	b := timedBody{r.Body, http.NewResponseController(w)}
+	b.extend()
+	r.Body = b
+}
+
+type timedBody struct {
+	io.ReadCloser
+	conn *http.ResponseController
+}
+
+func (b timedBody) extend() { _ = b.conn.SetReadDeadline(time.Now().Add(tunnelIdle)) }
+
+func (b timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == nil { // at the end the server has taken the limit off: it only waits for the client to go
+		b.extend()
+	}
+	return n, err
 }
 
 func notProxied(w http.ResponseWriter, _ *http.Request) {

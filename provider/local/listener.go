@@ -42,16 +42,21 @@ func listen(r record, source netip.Addr, g guard, gate *gate, log *slog.Logger) 
 	l := &listener{conns: newConns(), cancel: cancel, ended: make(chan struct{})}
 	forwarder := newForwarder(gate, &dialer{guard: g, source: source, conns: l.conns}, log)
 	l.idle = forwarder.proxy.Tr.CloseIdleConnections
-	l.server = &http.Server{
-		Handler:           forwarder,
+	l.server = newServer(ctx, forwarder, log)
+	go l.serve(guardedListener{socket, l.conns}, log)
+	return l, nil
+}
+
+// newServer returns the server of a proxy, with the limits of one connection. Requests end with ctx.
+func newServer(ctx context.Context, h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       keepAlive,
 		MaxHeaderBytes:    maxHeaderBytes,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	go l.serve(guardedListener{socket, l.conns}, log)
-	return l, nil
 }
 
 func (l *listener) serve(socket net.Listener, log *slog.Logger) {
