@@ -43,17 +43,17 @@ type options struct{ http, https, caFile string }
 
 // serveDuring serves while the command runs, and returns its exit code.
 func serveDuring(o options, command []string) (int, error) {
-	config, err := newTLSConfig(o.caFile)
-	if err != nil {
-		return 0, err
-	}
 	plain, err := net.Listen("tcp", o.http)
 	if err != nil {
 		return 0, err
 	}
 	secure, err := net.Listen("tcp", o.https)
 	if err != nil {
-		return 0, errors.Join(err, plain.Close())
+		return 0, err
+	}
+	config, err := newTLSConfig(o.caFile) // not before the addresses are ours, for it replaces the file of whoever has them
+	if err != nil {
+		return 0, err
 	}
 	failed := make(chan error, 2)
 	for _, socket := range []net.Listener{plain, tls.NewListener(secure, config)} {

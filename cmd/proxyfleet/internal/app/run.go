@@ -138,7 +138,7 @@ func runWithin(ctx context.Context, s *standalone, timeout time.Duration) error 
 		return err
 	case <-ctx.Done():
 	}
-	s.log.Info("ending", "timeout", timeout)
+	s.log.Info("ending", "timeout", timeout.String())
 	select {
 	case err := <-ended:
 		return err

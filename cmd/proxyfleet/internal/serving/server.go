@@ -105,7 +105,7 @@ func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
 	defer cancel()
 	if err := server.Shutdown(drain); err != nil {
-		s.cfg.Logger.Warn("requests were cut off: they took too long to end", "drain", s.cfg.Drain)
+		s.cfg.Logger.Warn("requests were cut off: they took too long to end", "drain", s.cfg.Drain.String())
 		return server.Close()
 	}
 	return nil

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/proxyfleet/fleet/cmd/proxyfleet/internal/app"
+	"github.com/proxyfleet/fleet/discovery/client"
+	examplecloud "github.com/proxyfleet/fleet/examples/provider"
+)
+
+// asProgram lets the binary of the test be the program, so that a test can kill it.
+const asProgram = "PROXYFLEET_AS_PROGRAM"
+
+// The program of the tests also knows the example cloud, whose instances outlive it.
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) == "" {
+		os.Exit(m.Run())
+	}
+	known := types()
+	known["example"] = app.ProviderType{New: examplecloud.New, Outlives: true}
+	os.Exit(app.Main(os.Args[1:], known, os.Stdout, os.Stderr))
+}
+
+// patience bounds whatever a test waits for. It is for machines that have other things to do.
+const patience = 90 * time.Second
+
+// eventually asks until the answer is "", which is what is missing, and fails the test when patience is at its end.
+func eventually(t *testing.T, missing func() string) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		what := missing()
+		if what == "" {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waited for %v, and still: %s", patience, what)
+		}
+	}
+}
+
+// command returns the program, ready to be started.
+func command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	return cmd
+}
+
+// result is how a call of the program ended.
+type result struct {
+	stdout, stderr string
+	code           int
+}
+
+// call runs the program to its end.
+func call(t *testing.T, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	cmd := command(ctx, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
+		t.Fatal(err)
+	}
+	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// server is a fleet that runs in a process of its own.
+type server struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	log    *journal
+	url    string
+	client *client.Client
+}
+
+// start runs a fleet and returns when it serves.
+func start(t *testing.T, args ...string) *server {
+	t.Helper()
+	s := &server{t: t, log: new(journal)}
+	s.cmd = command(context.Background(), append([]string{"run", "--listen", "127.0.0.1:0", "--log-level", "debug"}, args...)...)
+	s.cmd.Stderr = s.log
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.kill()
+		if strings.Contains(s.log.String(), planted) {
+			t.Error("the log holds a password in clear")
+		}
+		if t.Failed() {
+			t.Logf("the log of %v:\n%s", args, s.log.brief())
+		}
+	})
+	eventually(t, func() string {
+		if s.url = s.log.find("serving", "url"); s.url == "" {
+			return "it does not serve: " + s.log.String()
+		}
+		return ""
+	})
+	var err error
+	if s.client, err = client.New(client.Config{BaseURL: s.url}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// kill ends the process as kill -9 does.
+func (s *server) kill() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+// signal sends a signal.
+func (s *server) signal(which syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(which); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// wait returns how the process ended.
+func (s *server) wait() *os.ProcessState {
+	s.t.Helper()
+	overdue := time.AfterFunc(patience, func() { _ = s.cmd.Process.Signal(syscall.SIGQUIT) })
+	defer overdue.Stop()
+	_ = s.cmd.Wait()
+	return s.cmd.ProcessState
+}
+
+// list returns the proxies by name.
+func (s *server) list() map[string]client.Proxy {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	all, err := s.client.ListProxies(ctx, client.Filter{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	byName := map[string]client.Proxy{}
+	for _, p := range all {
+		byName[p.Name] = p
+	}
+	return byName
+}
+
+// await waits until there are as many proxies as wanted, all of them in a phase.
+func (s *server) await(count int, phase string) map[string]client.Proxy {
+	s.t.Helper()
+	var all map[string]client.Proxy
+	eventually(s.t, func() string {
+		all = s.list()
+		ready := 0
+		for _, p := range all {
+			if p.Phase == phase {
+				ready++
+			}
+		}
+		if ready == count && len(all) == count {
+			return ""
+		}
+		return fmt.Sprintf("want %d proxies that are %s, there are %d of %d: %+v", count, phase, ready, len(all), all)
+	})
+	return all
+}
+
+// cli calls the program as a client of the fleet.
+func (s *server) cli(args ...string) result {
+	s.t.Helper()
+	return call(s.t, append(args, "--server", s.url)...)
+}
+
+// journal takes a log in JSON.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// brief leaves out the lines of requests: there are many, for tests wait by asking.
+func (j *journal) brief() string {
+	var brief strings.Builder
+	for line := range strings.Lines(j.String()) {
+		if !strings.Contains(line, `"msg":"request"`) {
+			brief.WriteString(line)
+		}
+	}
+	return brief.String()
+}
+
+// find returns an attribute of the last line with a message, or "".
+func (j *journal) find(message, attribute string) string {
+	value := ""
+	for line := range strings.Lines(j.String()) {
+		var entry map[string]any
+		if json.Unmarshal([]byte(line), &entry) == nil && entry["msg"] == message {
+			text, _ := json.Marshal(entry[attribute])
+			value = strings.Trim(string(text), `"`)
+		}
+	}
+	return value
+}
