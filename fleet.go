@@ -99,16 +99,14 @@ type Fleet struct {
 
 // New makes a fleet. It starts nothing and calls nobody; its error holds all problems of the configuration.
 func New(c Config) (*Fleet, error) {
-	if err := c.validate(); err != nil {
-		return nil, fmt.Errorf("fleet: configuration: %w", err)
-	}
+	problems := c.validate()
 	c = c.withDefaults()
 	f := &Fleet{cfg: c, read: map[proxy.Key]bool{}}
-	var err, leaseErr error
-	f.engine, err = health.New(c.Health)
+	var healthErr, leaseErr error
+	f.engine, healthErr = health.New(c.Health)
 	c.Lease.Failed = f.hurry(c.Lease.Failed)
 	f.leases, leaseErr = lease.NewMemory(c.Lease)
-	if err := errors.Join(err, leaseErr); err != nil {
+	if err := errors.Join(problems, healthErr, leaseErr); err != nil {
 		return nil, fmt.Errorf("fleet: configuration: %w", err)
 	}
 	hasher := NewHasher(c.Fleet)
