@@ -183,14 +183,17 @@ func (f *Fleet) Ready(ctx context.Context) error {
 func (f *Fleet) Run(ctx context.Context) error {
 	providers, stopProviders := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopProviders()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	f.queue = newQueue(f.reconciler, f.cfg.Logger)
 	var running, passing sync.WaitGroup
-	start := func(group *sync.WaitGroup, ctx context.Context, what string, run func(context.Context) error) {
+	var first sync.Once
+	var failure error
+	start := func(group *sync.WaitGroup, given context.Context, what string, run func(context.Context) error) {
 		group.Go(func() {
-			if err := run(ctx); err != nil {
-				stop(fmt.Errorf("%s: %w", what, err))
+			if err := run(given); err != nil && ctx.Err() == nil { // an error of what was told to end is none
+				first.Do(func() { failure = fmt.Errorf("fleet: %s: %w", what, err) })
+				stop()
 			}
 		})
 	}
@@ -207,10 +210,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	passing.Wait()
 	stopProviders()
 	running.Wait()
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
-		return fmt.Errorf("fleet: %w", cause)
-	}
-	return nil
+	return failure
 }
 
 // watch tells probes, leases and the reconciler of each change of a record, in this order: what a pass takes out of service
