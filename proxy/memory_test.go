@@ -58,7 +58,7 @@ func TestUIDs(t *testing.T) {
 		}
 	}
 	k := proxy.Key{Namespace: "a", Name: "b"}
-	if putUID(t, "", k) == putUID(t, "", k) {
+	if one := putUID(t, "", k); one == putUID(t, "", k) {
 		t.Error("two fleets without an identity give one UID")
 	}
 }
@@ -147,7 +147,7 @@ func TestJournalFailureChangesNothing(t *testing.T) {
 				calls := 0
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				go m.Watch(ctx, func(proxy.Key) { calls++ }) //nolint:errcheck // it ends with its context
+				go m.Watch(ctx, func(proxy.Key) { calls++ })
 				synctest.Wait()
 				calls = 0
 
@@ -245,7 +245,7 @@ func TestWatchCoalesces(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		calls, open := 0, make(chan struct{})
-		go m.Watch(ctx, func(proxy.Key) { //nolint:errcheck // it ends with its context
+		go m.Watch(ctx, func(proxy.Key) {
 			calls++
 			<-open
 		})
@@ -280,7 +280,7 @@ func TestWatchLeavesNoGapAtTheStart(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		calls := 0
-		go m.Watch(ctx, func(proxy.Key) { calls++ }) //nolint:errcheck // it ends with its context
+		go m.Watch(ctx, func(proxy.Key) { calls++ })
 		synctest.Wait()
 		secrets.Set("crawl", "login", proxy.Secret{})
 		time.Sleep(time.Minute)
@@ -301,19 +301,20 @@ func (s late) Watch(ctx context.Context, fn func(string, string)) error {
 
 // What a store is opened with stays the caller's.
 func TestRecordsAreCopied(t *testing.T) {
-	r := proxy.Record{Proxy: fill(t, proxy.Proxy{}, 1), Source: "test", Declared: map[string]string{"a": "b"}}
+	d := lab()
+	d.Spec.Attributes, d.Annotations = map[string]string{"a": "b"}, map[string]string{"c": "d"}
+	r := proxy.Record{Source: "test", Declared: map[string]string{"c": "d"}, Proxy: proxy.Proxy{
+		Key: proxy.Key{Namespace: "crawl", Name: "a"}, UID: "u", Version: "v", Generation: 7,
+		Spec: d.Spec.Canonical(), Annotations: map[string]string{"c": "d"}}}
 	m := proxy.NewMemory(proxy.MemoryConfig{Records: []proxy.Record{r}})
-	want, err := m.Get(t.Context(), r.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Annotations["x"], r.Spec.Attributes["x"] = "x", "x"
-	got, err := m.Get(t.Context(), r.Key)
+	want := r.Proxy.Clone()
+	r.Annotations["x"], r.Spec.Attributes["x"], r.Declared["c"] = "x", "x", "x"
+	got, err := m.Put(t.Context(), r.Key, d, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-before +after:\n%s", diff)
+		t.Errorf("the same declaration changes the record (-want +got):\n%s", diff)
 	}
 }
 

@@ -144,8 +144,8 @@ func set(t *testing.T, v reflect.Value, n int64) {
 		v.Set(reflect.MakeMap(v.Type()))
 		v.SetMapIndex(key, elem)
 	case reflect.Struct:
-		for i := range v.NumField() {
-			set(t, v.Field(i), n)
+		for _, field := range v.Fields() {
+			set(t, field, n)
 		}
 	default:
 		t.Fatalf("teach this test about %v", v.Type())

@@ -50,10 +50,10 @@ func fields(err error) []string {
 	var all []string
 	var visit func(error)
 	visit = func(err error) {
-		if f, ok := err.(*proxy.FieldError); ok { //nolint:errorlint // this walks the tree itself
+		if f, ok := err.(*proxy.FieldError); ok {
 			all = append(all, f.Field)
 		}
-		switch err := err.(type) { //nolint:errorlint // this walks the tree itself
+		switch err := err.(type) {
 		case interface{ Unwrap() []error }:
 			for _, e := range err.Unwrap() {
 				visit(e)

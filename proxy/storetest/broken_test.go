@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -146,13 +147,18 @@ func onPut(f func(m *proxy.Memory) putFunc) func(*proxy.Memory) Store {
 // unversioned writes from the version that is stored, whatever was read.
 func unversioned(m *proxy.Memory, write update) update {
 	return func(ctx context.Context, p *proxy.Proxy) (*proxy.Proxy, error) {
-		now, err := m.Get(ctx, p.Key)
-		if err != nil {
-			return nil, err
+		for {
+			now, err := m.Get(ctx, p.Key)
+			if err != nil {
+				return nil, err
+			}
+			p = p.Clone()
+			p.UID, p.Version = now.UID, now.Version
+			got, err := write(ctx, p)
+			if !errors.Is(err, proxy.ErrConflict) {
+				return got, err
+			}
 		}
-		p = p.Clone()
-		p.UID, p.Version = now.UID, now.Version
-		return write(ctx, p)
 	}
 }
 
@@ -333,7 +339,7 @@ func (s stuck) Get(ctx context.Context, namespace, name string) (proxy.Secret, e
 	return got, err
 }
 
-func bg() context.Context { return context.Background() } //nolint:usetesting // for stores, which outlive a call
+func bg() context.Context { return context.Background() }
 
 var brokenStores = []broken{
 	// Declarations.
@@ -437,9 +443,7 @@ var brokenStores = []broken{
 			if err != nil {
 				return nil, err
 			}
-			for a, v := range d.Annotations {
-				p.Annotations[a] = v
-			}
+			maps.Copy(p.Annotations, d.Annotations)
 			return m.UpdateMeta(ctx, p)
 		}
 	})},

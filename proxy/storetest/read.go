@@ -56,6 +56,7 @@ var readCases = []testCase{
 			scribble(&proxy.Proxy{Annotations: d.Annotations, Spec: d.Spec})
 			scribble(p)
 			f.stored(want)
+			f.same("Put of the same declaration", want, f.put(key("a"), declaration()))
 
 			given := want.Clone()
 			given.Status = status()

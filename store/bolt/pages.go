@@ -71,7 +71,9 @@ const (
 	noPages   = ^uint64(0)
 )
 
-var order = binary.NativeEndian
+func u16(b []byte) uint16 { return binary.NativeEndian.Uint16(b) }
+func u32(b []byte) uint32 { return binary.NativeEndian.Uint32(b) }
+func u64(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
 
 // meta is what a meta page says.
 type meta struct {
@@ -88,9 +90,7 @@ type checker struct {
 
 func newChecker(f io.ReaderAt, pageSize int64) *checker { return &checker{file: f, pageSize: pageSize} }
 
-func damaged(page uint64, format string, args ...any) error {
-	return fmt.Errorf("is damaged: page %d %s", page, fmt.Sprintf(format, args...))
-}
+func damaged(page uint64, what string) error { return fmt.Errorf("is damaged: page %d %s", page, what) }
 
 // check reads all that the newest meta leads to: each page must be used once or free.
 func (c *checker) check(size int64) error {
@@ -141,8 +141,8 @@ func (c *checker) meta(id int64) (m meta, ok bool, err error) {
 	}
 	sum := fnv.New64a()
 	sum.Write(b[:56])
-	ok = order.Uint32(b) == magic && order.Uint32(b[4:]) == version && order.Uint64(b[56:]) == sum.Sum64()
-	return meta{root: order.Uint64(b[16:]), freelist: order.Uint64(b[32:]), pages: order.Uint64(b[40:]), tx: order.Uint64(b[48:])}, ok, nil
+	ok = u32(b) == magic && u32(b[4:]) == version && u64(b[56:]) == sum.Sum64()
+	return meta{root: u64(b[16:]), freelist: u64(b[32:]), pages: u64(b[40:]), tx: u64(b[48:])}, ok, nil
 }
 
 // page is the bytes of a page with those that it flows over into.
@@ -154,7 +154,7 @@ type page struct {
 }
 
 func parsePage(id uint64, b []byte) page {
-	return page{id: id, flags: order.Uint16(b[8:]), count: int(order.Uint16(b[10:])), bytes: b}
+	return page{id: id, flags: u16(b[8:]), count: int(u16(b[10:])), bytes: b}
 }
 
 // read reads a page and marks it used.
@@ -166,8 +166,8 @@ func (c *checker) read(id uint64) (page, error) {
 	if _, err := c.file.ReadAt(head, int64(id)*c.pageSize); err != nil {
 		return page{}, err
 	}
-	more := uint64(order.Uint32(head[12:]))
-	if order.Uint64(head) != id || more >= c.pages-id {
+	more := uint64(u32(head[12:]))
+	if u64(head) != id || more >= c.pages-id {
 		return page{}, damaged(id, "has a wrong header")
 	}
 	for i := id; i <= id+more; i++ {
@@ -221,9 +221,9 @@ func (p page) elements(low, high []byte, leaf bool, fn func(head, key, value []b
 	}
 	for i := range p.count {
 		head := p.bytes[headerSize+i*elementSize:][:elementSize]
-		pos, keySize, valueSize := order.Uint32(head), order.Uint32(head[4:]), uint32(0)
+		pos, keySize, valueSize := u32(head), u32(head[4:]), uint32(0)
 		if leaf {
-			pos, keySize, valueSize = order.Uint32(head[4:]), order.Uint32(head[8:]), order.Uint32(head[12:])
+			pos, keySize, valueSize = u32(head[4:]), u32(head[8:]), u32(head[12:])
 		}
 		b, err := p.element(i, pos, uint64(keySize)+uint64(valueSize))
 		if err != nil {
@@ -248,7 +248,7 @@ func (c *checker) branch(p page, low, high []byte) error {
 	}
 	var children []child
 	err := p.elements(low, high, false, func(head, key, _ []byte) error {
-		children = append(children, child{order.Uint64(head[8:]), key})
+		children = append(children, child{u64(head[8:]), key})
 		return nil
 	})
 	if err != nil {
@@ -271,7 +271,7 @@ func (c *checker) branch(p page, low, high []byte) error {
 
 func (c *checker) leaf(p page, low, high []byte) error {
 	return p.elements(low, high, true, func(head, _, value []byte) error {
-		switch order.Uint32(head) {
+		switch u32(head) {
 		case 0:
 			return nil
 		case flagBucket:
@@ -286,7 +286,7 @@ func (c *checker) bucket(id uint64, value []byte) error {
 	if len(value) < bucketSize {
 		return damaged(id, "has a bucket that is cut short")
 	}
-	if root := order.Uint64(value); root != 0 {
+	if root := u64(value); root != 0 {
 		return c.node(root, nil, nil)
 	}
 	if len(value) < bucketSize+headerSize {
@@ -313,13 +313,13 @@ func (c *checker) freelist(id uint64) error {
 		return damaged(id, "is of no known kind")
 	}
 	if count == longCount {
-		count, entries = order.Uint64(entries), entries[8:]
+		count, entries = u64(entries), entries[8:]
 	}
 	if count > uint64(len(entries)/8) {
 		return damaged(id, "lists more pages than it holds")
 	}
 	for i := range count {
-		free := order.Uint64(entries[i*8:])
+		free := u64(entries[i*8:])
 		if free < firstNode || free >= c.pages {
 			return damaged(id, "lists a page that is out of range")
 		}

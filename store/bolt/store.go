@@ -41,13 +41,13 @@ var fleetIdentity = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 func (c Config) validate() error {
 	var problems []error
 	if c.Path == "" {
-		problems = append(problems, errors.New("Path: is required"))
+		problems = append(problems, errors.New("bolt: Path is required"))
 	}
 	if c.Fleet != "" && !fleetIdentity.MatchString(c.Fleet) {
-		problems = append(problems, fmt.Errorf("Fleet: must be 1 to 63 of a-z, 0-9 and -, not %q", c.Fleet))
+		problems = append(problems, fmt.Errorf("bolt: Fleet must be 1 to 63 of a-z, 0-9 and -, not %q", c.Fleet))
 	}
 	if c.Timeout < 0 {
-		problems = append(problems, fmt.Errorf("Timeout: must be positive, not %v", c.Timeout))
+		problems = append(problems, fmt.Errorf("bolt: Timeout must be positive, not %v", c.Timeout))
 	}
 	return errors.Join(problems...)
 }
@@ -62,7 +62,7 @@ type Store struct {
 // Open opens the file, or makes it. The file is held until [Store.Close]; no other process can open it meanwhile.
 func Open(cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("state file: %w", err)
+		return nil, err
 	}
 	s, err := open(cfg)
 	if errors.Is(err, bbolterrors.ErrTimeout) {

@@ -30,7 +30,7 @@ func openTest(t testing.TB, cfg Config) *Store {
 	return s
 }
 
-func bg() context.Context { return context.Background() } //nolint:usetesting // for children, which have no test
+func bg() context.Context { return context.Background() }
 
 func key(i int) proxy.Key { return proxy.Key{Namespace: "crawl", Name: fmt.Sprintf("p-%03d", i)} }
 
@@ -97,7 +97,7 @@ func TestConformance(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	_, err := Open(Config{Fleet: "Not An Identity", Timeout: -1})
-	for _, field := range []string{"Path: ", "Fleet: ", "Timeout: "} {
+	for _, field := range []string{"Path is", "Fleet must", "Timeout must"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%v does not name %s", err, field)
 		}
