@@ -156,7 +156,11 @@ var declareCases = []testCase{
 			d.Annotations = map[string]string{"declared": "2", "overwritten": "1"}
 			f.annotations("a changed value", f.put(key("a"), d), map[string]string{"declared": "2", "overwritten": "by API", "added": "by API"})
 			d.Annotations = map[string]string{"declared": "2", "overwritten": "3"}
-			f.annotations("a changed value over the API's", f.put(key("a"), d), map[string]string{"declared": "2", "overwritten": "3", "added": "by API"})
+			p = f.put(key("a"), d)
+			f.annotations("a changed value over the API's", p, map[string]string{"declared": "2", "overwritten": "3", "added": "by API"})
+			f.shown(f.updateMeta(p, func(p *proxy.Proxy) { p.Annotations["overwritten"] = "by API" }))
+			delete(d.Annotations, "overwritten")
+			f.annotations("one left out that the API wrote over", f.put(key("a"), d), map[string]string{"declared": "2", "overwritten": "by API", "added": "by API"})
 		},
 	},
 	{
