@@ -70,7 +70,7 @@ func TestEdits(t *testing.T) {
 		if err != nil {
 			t.Fatalf("the proxy is not leased any more: %v", err)
 		}
-		p.target.crawl(t, granted.Leases[0].Proxy.RevealURL().String())
+		p.target.crawl(t, granted.Leases[0].Proxy.RevealURL())
 		two.provider = ""
 		write()
 	})

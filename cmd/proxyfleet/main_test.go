@@ -91,8 +91,8 @@ type server struct {
 	client *client.Client
 }
 
-// start runs a fleet and returns when it serves.
-func start(t *testing.T, args ...string) *server {
+// launch starts a fleet.
+func launch(t *testing.T, args ...string) *server {
 	t.Helper()
 	s := &server{t: t, log: new(journal)}
 	s.cmd = command(context.Background(), append([]string{"run", "--listen", "127.0.0.1:0", "--log-level", "debug"}, args...)...)
@@ -109,7 +109,13 @@ func start(t *testing.T, args ...string) *server {
 			t.Logf("the log of %v:\n%s", args, s.log.brief())
 		}
 	})
-	eventually(t, func() string {
+	return s
+}
+
+// serving waits until the fleet serves.
+func (s *server) serving() *server {
+	s.t.Helper()
+	eventually(s.t, func() string {
 		if s.url = s.log.find("serving", "url"); s.url == "" {
 			return "it does not serve: " + s.log.String()
 		}
@@ -117,7 +123,7 @@ func start(t *testing.T, args ...string) *server {
 	})
 	var err error
 	if s.client, err = client.New(client.Config{BaseURL: s.url}); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	return s
 }

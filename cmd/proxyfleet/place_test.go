@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -80,10 +81,16 @@ func quick() []string {
 		"--drift-poll", "500ms", "--first-retry", "100ms", "--drain-timeout", "5s"}
 }
 
-// start runs the fleet of fleet.yaml.
+// launch starts the fleet of fleet.yaml.
+func (p *place) launch(args ...string) *server {
+	p.t.Helper()
+	return launch(p.t, append(append(quick(), "-f", p.path("fleet.yaml")), args...)...)
+}
+
+// start runs it and returns when it serves.
 func (p *place) start(args ...string) *server {
 	p.t.Helper()
-	return start(p.t, append(append(quick(), "-f", p.path("fleet.yaml")), args...)...)
+	return p.launch(args...).serving()
 }
 
 func (p *place) configuration() string {
@@ -184,31 +191,34 @@ func (g *target) probed(address string) int {
 }
 
 // crawl asks the target through a proxy, over http and over https, and returns the address that the requests came from.
-func (g *target) crawl(t *testing.T, proxyURL string) string {
+func (g *target) crawl(t *testing.T, through *url.URL) (from string) {
 	t.Helper()
-	through, err := url.Parse(proxyURL)
-	if err != nil {
-		t.Fatal(err)
+	for _, site := range []string{g.plain.URL, g.secure.URL} {
+		var err error
+		if from, err = g.get(site, through); err != nil {
+			t.Fatalf("%s through %s: %v", site, through.Redacted(), err)
+		}
 	}
+	return from
+}
+
+// get asks the target through a proxy once.
+func (g *target) get(site string, through *url.URL) (from string, err error) {
 	roots := x509.NewCertPool()
 	roots.AddCert(g.secure.Certificate())
 	transport := &http.Transport{Proxy: http.ProxyURL(through), TLSClientConfig: &tls.Config{RootCAs: roots}}
 	defer transport.CloseIdleConnections()
 	crawler := &http.Client{Transport: transport, Timeout: 30 * time.Second}
-	var from string
-	for _, site := range []string{g.plain.URL, g.secure.URL} {
-		answer, err := crawler.Get(site)
-		if err != nil {
-			t.Fatalf("%s through %s: %v", site, through.Redacted(), err)
-		}
-		text, err := io.ReadAll(answer.Body)
-		answer.Body.Close()
-		if err != nil || answer.StatusCode != http.StatusOK {
-			t.Fatalf("%s through %s: %s, %q, %v", site, through.Redacted(), answer.Status, text, err)
-		}
-		from = string(text)
+	answer, err := crawler.Get(site)
+	if err != nil {
+		return "", err
 	}
-	return from
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = errors.New(answer.Status)
+	}
+	return string(text), err
 }
 
 // listens says whether somebody accepts connections at an address.

@@ -47,7 +47,11 @@ func TestQuickstart(t *testing.T) {
 		if err := json.Unmarshal([]byte(granted.stdout), &lease); err != nil {
 			t.Fatalf("lease acquire prints %+v: %v", granted, err)
 		}
-		if from := p.target.crawl(t, lease.Proxy.URL); from != lease.Proxy.Host {
+		through, err := url.Parse(lease.Proxy.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if from := p.target.crawl(t, through); from != lease.Proxy.Host {
 			t.Errorf("requests through %s come from %s", lease.Proxy.Host, from)
 		}
 		if banned[lease.Proxy.Host] {
@@ -72,7 +76,7 @@ func TestQuickstart(t *testing.T) {
 	if err != nil || !banned[u.Hostname()] || !strings.HasPrefix(r.stderr, "lease ") {
 		t.Fatalf("lease acquire: %+v", r)
 	}
-	p.target.crawl(t, u.String())
+	p.target.crawl(t, u)
 	id := strings.Fields(r.stderr)[1]
 	if r := f.cli("lease", "renew", id, "--ttl", "10m"); r.code != 0 || !strings.HasPrefix(r.stdout, "lease "+id) {
 		t.Errorf("lease renew: %+v", r)

@@ -53,6 +53,6 @@ func TestKilledFleetGoesOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.target.crawl(t, granted.Leases[0].Proxy.RevealURL().String())
+		p.target.crawl(t, granted.Leases[0].Proxy.RevealURL())
 	}
 }
