@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/proxyfleet/fleet/cmd/proxyfleet/internal/app"
 	"github.com/proxyfleet/fleet/discovery/client"
 	examplecloud "github.com/proxyfleet/fleet/examples/provider"
@@ -185,6 +187,18 @@ func (s *server) await(count int, phase string) map[string]client.Proxy {
 		return fmt.Sprintf("want %d proxies that are %s, there are %d of %d: %+v", count, phase, ready, len(all), all)
 	})
 	return all
+}
+
+// awaitPhases waits until there are these proxies, each in its phase.
+func (s *server) awaitPhases(want map[string]string) {
+	s.t.Helper()
+	eventually(s.t, func() string {
+		got := map[string]string{}
+		for name, p := range s.list() {
+			got[name] = p.Phase
+		}
+		return cmp.Diff(want, got)
+	})
 }
 
 // cli calls the program as a client of the fleet.

@@ -49,7 +49,8 @@ func Main(args []string, types map[string]ProviderType, stdout, stderr io.Writer
 		return 0
 	}
 	if _, ok := errors.AsType[*usageError](err); ok || !begun {
-		complain(stderr, fmt.Errorf("%w (see '%s --help')", err, command.CommandPath()))
+		line := strings.Join(strings.Fields(err.Error()), " ") // a suggestion takes several
+		complain(stderr, fmt.Errorf("%s (see '%s --help')", line, command.CommandPath()))
 		return exitUsage
 	}
 	complain(stderr, err)

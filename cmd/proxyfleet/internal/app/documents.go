@@ -45,13 +45,19 @@ func (d *documents) providerDir() string { return withoutExtension(d.statePath()
 
 func withoutExtension(path string) string { return strings.TrimSuffix(path, filepath.Ext(path)) }
 
-// load reads the documents, and returns all that is wrong with them.
-func (d *documents) load(types map[string]ProviderType) (*manifest.Set, error) {
+// load reads the documents, and returns all that is wrong with them, down to the configuration of the providers. It changes
+// nothing: what it opens is to be looked at only.
+func (d *documents) load(types map[string]ProviderType) (*manifest.Set, map[string]provider.Provider, error) {
 	set, err := manifest.Load(d.sources())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return set, checkIdentity(configuration(set), types)
+	c := configuration(set)
+	if err := checkIdentity(c, types); err != nil {
+		return nil, nil, err
+	}
+	providers, err := d.openProviders(c, types, c.FleetID, slog.New(slog.DiscardHandler))
+	return set, providers, err
 }
 
 // configuration returns that of a set, or an empty one where no document holds it.

@@ -121,9 +121,9 @@ func (o *runOptions) validate() error {
 	case o.healthWorkers < 1:
 		return misused("--health-workers must be at least 1")
 	case o.lease.DefaultTTL > o.lease.MaxTTL:
-		return misused("--lease-ttl %v is above --max-lease-ttl %v", o.lease.DefaultTTL, o.lease.MaxTTL)
+		return misused("--lease-ttl %s is above --max-lease-ttl %s", shortDuration(o.lease.DefaultTTL), shortDuration(o.lease.MaxTTL))
 	case o.intervals.FirstRetry > o.intervals.LastRetry:
-		return misused("--first-retry %v is above --last-retry %v", o.intervals.FirstRetry, o.intervals.LastRetry)
+		return misused("--first-retry %s is above --last-retry %s", shortDuration(o.intervals.FirstRetry), shortDuration(o.intervals.LastRetry))
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func open(ctx context.Context, o runOptions, types map[string]ProviderType, log 
 	if err := checkAccess(o.listen, !token.IsZero(), o.insecureNoToken); err != nil {
 		return nil, err
 	}
-	set, err := o.load(types)
+	set, _, err := o.load(types)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -27,12 +26,7 @@ It warns of proxies that would be declared and could not be made as they are.`,
 			if err := d.validate(); err != nil {
 				return err
 			}
-			set, err := d.load(types)
-			if err != nil {
-				return err
-			}
-			c := configuration(set)
-			providers, err := d.openProviders(c, types, c.FleetID, slog.New(slog.DiscardHandler))
+			set, providers, err := d.load(types)
 			if err != nil {
 				return err
 			}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// writeCertificate makes a certificate for loopback, which is its own CA, in cert.pem and key.pem.
+func (p *place) writeCertificate() {
+	p.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "key.pem": {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(p.path(name), pem.EncodeToMemory(block), 0o600); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+// A fleet that others may reach wants a token, and shows a certificate that may change while it runs.
+func TestTokenAndTLS(t *testing.T) {
+	p := newPlace(t)
+	p.write("fleet.yaml", p.configuration())
+	p.writeCertificate()
+	if err := os.WriteFile(p.path("token"), []byte("a-token\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := p.start("--token-file", p.path("token"), "--tls-cert-file", p.path("cert.pem"), "--tls-key-file", p.path("key.pem"))
+	if !strings.HasPrefix(s.url, "https://") {
+		t.Fatalf("it serves at %s", s.url)
+	}
+	get := func(args ...string) result { return s.cli(append([]string{"get", "proxies"}, args...)...) }
+	wants := func(r result, code int, stderr string) {
+		t.Helper()
+		if r.code != code || !strings.Contains(r.stderr, stderr) {
+			t.Errorf("got %+v, want code %d and %q", r, code, stderr)
+		}
+	}
+	wants(get(), 1, "--ca-file names the certificates to trust")
+	wants(get("--ca-file", p.path("cert.pem")), 1, "(401 unauthorized): give it by --token-file or PROXYFLEET_TOKEN")
+	wants(get("--ca-file", p.path("cert.pem"), "--token-file", p.path("token")), 0, "No proxies found.")
+	p.writeCertificate()
+	wants(get("--ca-file", p.path("cert.pem"), "--token-file", p.path("token")), 0, "No proxies found.")
+	if err := os.WriteFile(p.path("cert.pem"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wants(get(), 1, "--ca-file names the certificates to trust") // the last good one is in use
+	if strings.Contains(s.log.String(), "a-token") {
+		t.Error("the log holds the token")
+	}
+}
