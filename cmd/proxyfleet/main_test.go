@@ -97,7 +97,7 @@ type server struct {
 func launch(t *testing.T, args ...string) *server {
 	t.Helper()
 	s := &server{t: t, log: new(journal)}
-	s.cmd = command(context.Background(), append([]string{"run", "--listen", "127.0.0.1:0", "--log-level", "debug"}, args...)...)
+	s.cmd = command(t.Context(), append([]string{"run", "--listen", "127.0.0.1:0", "--log-level", "debug"}, args...)...)
 	s.cmd.Stderr = s.log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -28,6 +28,7 @@ var reveals = []reveal{
 	{"discovery/gate.go", "newGate", "digests the API's token once, so that comparing takes constant time"},
 	{"discovery/leases.go", "showLease", "whoever was granted the lease needs the credentials; no other answer has them"},
 	{"discovery/client/call.go", "Client.authorize", "shows the API its token"},
+	{"cmd/proxyfleet/internal/app/lease.go", "documentOf", "prints the URL of a proxy to the one who leased it"},
 	{"lease/endpoint.go", "Endpoint.RevealURL", "the crawler that holds the lease needs the credentials to use the proxy"},
 	{"provider/local/login.go", "newGateFor", "digests the credentials, which is all that the proxy keeps of them"},
 	{"examples/provider/provider.go", "Provider.plan", "refuses credentials that its cloud cannot take"},
