@@ -113,11 +113,11 @@ func (w *world) launch() *server {
 // stormy makes the cloud unreliable, each time in another way.
 func (w *world) stormy() {
 	err := w.cloud.SetConditions(cloud.Conditions{
-		LagMillis: 300, Probability: 0.2, Seed: w.random.Uint64(),
+		LagMillis: 1000, Probability: 0.3, Seed: w.random.Uint64(),
 		Faults: []cloud.Fault{
-			{Status: 500}, {Status: 503, RetryAfterSeconds: 1}, {Op: "create", Status: 429},
-			{LoseAnswer: true}, {AnswerDelayMillis: 500}, {EffectDelayMillis: 500}, {EffectDelayMillis: 500, LoseAnswer: true},
-			{Op: "create", FailCreate: "internal"},
+			{Status: 500}, {Status: 503, RetryAfterSeconds: 1}, {LoseAnswer: true}, {AnswerDelayMillis: 1000},
+			{Op: "create", EffectDelayMillis: 1500}, {Op: "create", EffectDelayMillis: 1500, LoseAnswer: true},
+			{Op: "delete", EffectDelayMillis: 1500}, {Op: "create", Status: 429}, {Op: "create", FailCreate: "internal"},
 		},
 	})
 	if err != nil {
@@ -132,7 +132,7 @@ func (w *world) moment(most time.Duration) time.Duration {
 // live lets the fleet live for a time in which things happen.
 func (w *world) live(s *server, left time.Duration) {
 	for left > 0 {
-		pause := min(left, w.moment(500*time.Millisecond))
+		pause := min(left, w.moment(200*time.Millisecond))
 		left -= pause
 		<-time.After(pause)
 		w.disturb()
@@ -198,7 +198,7 @@ func (w *world) checkUndeclared(s *server) {
 	}
 	for name, p := range w.proxies {
 		if i := w.instance(w.uids[name]); !p.declared && !known[name] && i != nil {
-			w.t.Errorf("%s is deleted, and its instance is there: %+v", name, i)
+			w.t.Fatalf("%s is deleted, and its instance is there: %+v", name, i)
 		}
 	}
 }

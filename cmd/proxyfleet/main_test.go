@@ -225,15 +225,15 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// brief leaves out the lines of requests: there are many, for tests wait by asking.
+// brief returns the end of the log, without the lines of requests: there are many, for tests wait by asking.
 func (j *journal) brief() string {
-	var brief strings.Builder
+	var lines []string
 	for line := range strings.Lines(j.String()) {
 		if !strings.Contains(line, `"msg":"request"`) {
-			brief.WriteString(line)
+			lines = append(lines, line)
 		}
 	}
-	return brief.String()
+	return strings.Join(lines[max(0, len(lines)-50):], "")
 }
 
 // find returns an attribute of the last line with a message, or "".
