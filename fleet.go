@@ -64,23 +64,28 @@ var identity = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 func (c Config) validate() error {
 	var problems []error
 	if !identity.MatchString(c.Fleet) {
-		problems = append(problems, fmt.Errorf("Fleet: must be 1 to 63 characters of [a-z0-9-], not %q", c.Fleet))
+		problems = append(problems, problem("Fleet", "must be 1 to 63 characters of [a-z0-9-], not %q", c.Fleet))
 	}
 	if c.Store == nil {
-		problems = append(problems, errors.New("Store: is required"))
+		problems = append(problems, problem("Store", "is required"))
 	}
 	for name, p := range c.Providers {
 		if p == nil {
-			problems = append(problems, fmt.Errorf("Providers[%q]: is nil", name))
+			problems = append(problems, problem(fmt.Sprintf("Providers[%q]", name), "is nil"))
 		}
 	}
 	for name, n := range c.MaxInstances {
 		if _, ok := c.Providers[name]; !ok || n < 0 {
-			problems = append(problems, fmt.Errorf("MaxInstances[%q]: must be a positive number for a configured provider", name))
+			problems = append(problems, problem(fmt.Sprintf("MaxInstances[%q]", name), "must be a positive number for a configured provider"))
 		}
 	}
 	problems = append(problems, proxy.ValidateHealthCheck("HealthCheck", c.HealthCheck), c.Intervals.validate())
 	return errors.Join(problems...)
+}
+
+// problem is what is wrong with a field of a configuration.
+func problem(field, format string, args ...any) error {
+	return &proxy.FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
 // Fleet keeps proxies as they are declared, and leases them.
@@ -268,11 +273,11 @@ func (i Intervals) validate() error {
 	var problems []error
 	for _, f := range fields {
 		if f.value < 0 {
-			problems = append(problems, fmt.Errorf("Intervals.%s: must be positive, not %v", f.name, f.value))
+			problems = append(problems, problem("Intervals."+f.name, "must be positive, not %v", f.value))
 		}
 	}
 	if d := i.WithDefaults(); d.FirstRetry > d.LastRetry {
-		problems = append(problems, fmt.Errorf("Intervals.FirstRetry: %v is longer than LastRetry, %v", d.FirstRetry, d.LastRetry))
+		problems = append(problems, problem("Intervals.FirstRetry", "must not be longer than LastRetry, %v, but is %v", d.LastRetry, d.FirstRetry))
 	}
 	return errors.Join(problems...)
 }
