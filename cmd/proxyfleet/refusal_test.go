@@ -79,6 +79,8 @@ func TestRefusals(t *testing.T) {
 		{name: "unknown flag", args: []string{"run", "--colour"}, code: 2, want: "unknown flag: --colour"},
 		{name: "unknown command", args: []string{"rum"}, code: 2, want: `unknown command "rum"`},
 
+		{name: "unknown thing to get", args: []string{"get", "pods"}, code: 2, want: `unknown command "pods" for "proxyfleet get"`},
+
 		{name: "selector without a value", args: []string{"lease", "acquire", "--selector", "region"}, code: 2, want: "region must be formatted as key=value"},
 		{name: "nobody answers", args: []string{"get", "proxies", "--server", "http://127.0.0.1:1"}, want: `connection refused: is "proxyfleet run" running there?`},
 		{name: "no URL", args: []string{"get", "proxies", "--server", "localhost"}, code: 2, want: "--server: "},

@@ -60,7 +60,7 @@ func Main(args []string, types map[string]ProviderType, stdout, stderr io.Writer
 // complain writes an error, a line for each of its problems.
 func complain(w io.Writer, err error) {
 	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(w, "proxyfleet: %s\n", strings.TrimRight(line, "\n"))
+		fmt.Fprintf(w, "proxyfleet: %s\n", printable(strings.TrimRight(line, "\n")))
 	}
 }
 
@@ -70,6 +70,9 @@ type usageError struct{ problem string }
 func (e *usageError) Error() string { return e.problem }
 
 func misused(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// help is what a command does that only holds others.
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 func newRoot(types map[string]ProviderType) *cobra.Command {
 	root := &cobra.Command{

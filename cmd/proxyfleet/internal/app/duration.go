@@ -31,8 +31,13 @@ func (d *duration) Set(text string) error {
 	return nil
 }
 
-// String returns the duration without units that are zero.
-func (d *duration) String() string { return shortDuration(time.Duration(*d)) }
+// String returns the duration as people write it, and nothing for none.
+func (d *duration) String() string {
+	if *d == 0 {
+		return ""
+	}
+	return shortDuration(time.Duration(*d))
+}
 
 // Type is what the help calls the value.
 func (d *duration) Type() string { return "duration" }

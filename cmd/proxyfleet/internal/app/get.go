@@ -23,6 +23,7 @@ func newGet() *cobra.Command {
 		Use:   "get",
 		Short: "Show proxies",
 		Args:  cobra.NoArgs,
+		RunE:  help,
 	}
 	c.addFlags(cmd)
 	cmd.AddCommand(newGetProxies(&c), newGetProxy(&c))
@@ -64,7 +65,7 @@ func newGetProxies(c *connection) *cobra.Command {
 	namespace.addFlag(cmd.Flags())
 	output.addFlag(cmd.Flags())
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "of all namespaces")
-	cmd.Flags().StringToStringVarP(&selector, "selector", "l", nil, "`KEY=VALUE` that a proxy must have as attributes; may be repeated")
+	addSelector(cmd.Flags(), &selector)
 	return cmd
 }
 

@@ -21,6 +21,7 @@ the proxies that a target has banned away from that target.`,
   proxyfleet lease report ID banned
   proxyfleet lease release ID`,
 		Args: cobra.NoArgs,
+		RunE: help,
 	}
 	c.addFlags(cmd)
 	cmd.AddCommand(newLeaseAcquire(&c), newLeaseRenew(&c), newLeaseRelease(&c), newLeaseReport(&c))
@@ -56,7 +57,7 @@ renew, release and report, goes to stderr.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&r.Target, "target", "", "`NAME` of what is to be crawled, mostly a host: proxies that it banned are left out")
-	flags.StringToStringVarP(&r.Selector, "selector", "l", nil, "`KEY=VALUE` that the proxy must have as an attribute; may be repeated")
+	addSelector(flags, &r.Selector)
 	positive(flags, &r.TTL, "ttl", 0, "how long the lease lasts (default: what the fleet is set to)")
 	flags.StringVar(&r.ID, "request-id", "", "`ID` under which the same request gets the same lease again")
 	output.addFlag(flags)
