@@ -60,12 +60,21 @@ func TestTokenAndTLS(t *testing.T) {
 	wants(get(), 1, "--ca-file names the certificates to trust")
 	wants(get("--ca-file", p.path("cert.pem")), 1, "(401 unauthorized): give it by --token-file or PROXYFLEET_TOKEN")
 	wants(get("--ca-file", p.path("cert.pem"), "--token-file", p.path("token")), 0, "No proxies found.")
+	t.Setenv("PROXYFLEET_TOKEN", "a-token")
+	wants(get("--ca-file", p.path("cert.pem")), 0, "No proxies found.")
+	t.Setenv("PROXYFLEET_TOKEN", "")
+	wants(get("--ca-file", p.path("cert.pem")), 1, "PROXYFLEET_TOKEN is set but empty")
+	t.Setenv("PROXYFLEET_SERVER", s.url)
+	if r := call(t, "get", "proxies", "--ca-file", p.path("cert.pem"), "--token-file", p.path("token")); r.code != 0 {
+		t.Errorf("PROXYFLEET_SERVER is not heeded: %+v", r)
+	}
+
 	p.writeCertificate()
 	wants(get("--ca-file", p.path("cert.pem"), "--token-file", p.path("token")), 0, "No proxies found.")
 	if err := os.WriteFile(p.path("cert.pem"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wants(get(), 1, "--ca-file names the certificates to trust") // the last good one is in use
+	wants(get("--token-file", p.path("token")), 1, "--ca-file names the certificates to trust") // the last good one is in use
 	if strings.Contains(s.log.String(), "a-token") {
 		t.Error("the log holds the token")
 	}

@@ -27,6 +27,8 @@ const asProgram = "PROXYFLEET_AS_PROGRAM"
 // The program of the tests also knows the example cloud, whose instances outlive it.
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) == "" {
+		_ = os.Unsetenv("PROXYFLEET_SERVER") // whoever works with a fleet of their own
+		_ = os.Unsetenv("PROXYFLEET_TOKEN")
 		os.Exit(m.Run())
 	}
 	known := types()

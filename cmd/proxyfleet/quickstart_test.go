@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -30,6 +31,16 @@ func TestQuickstart(t *testing.T) {
 	p.write("fleet.yaml", documents)
 	f := p.start()
 	f.await(3, "Ready")
+	for _, path := range []string{"/healthz", "/readyz"} {
+		answer, err := http.Get(f.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("%s answers %s", path, answer.Status)
+		}
+	}
 
 	list := f.cli("get", "proxies")
 	if list.code != 0 || strings.Count(list.stdout, "Ready") != 3 || strings.Contains(list.stdout, planted) {
