@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"log/slog"
 	"maps"
 )
 
@@ -28,6 +29,9 @@ type Key struct {
 
 // String returns namespace/name, the form that logs, metrics and APIs use.
 func (k Key) String() string { return k.Namespace + "/" + k.Name }
+
+// LogValue is what a log in whatever format shows: namespace/name.
+func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
 // Compare orders keys by namespace, then name.
 func (k Key) Compare(o Key) int {
