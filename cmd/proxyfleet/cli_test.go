@@ -36,6 +36,7 @@ proxyfleet: warning: Proxy default/zoned: plan: UnsupportedField: placement.zone
 
 // An operator sees and mends a proxy that cannot be made, and can give up one that cannot be deleted.
 func TestOperator(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	if err := os.MkdirAll(p.path("secrets/crawl/login"), 0o700); err != nil {
 		t.Fatal(err)

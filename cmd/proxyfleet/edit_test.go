@@ -10,6 +10,7 @@ import (
 
 // An edit of the documents of a fleet that runs does what it says and no more.
 func TestEdits(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	one, two, three := declared{name: "one"}, declared{name: "two"}, declared{name: "three"}
 	write := func() {
@@ -105,6 +106,7 @@ func TestEdits(t *testing.T) {
 
 // An edit that looks like an accident is refused as a whole, with a word on what to do.
 func TestRefusedEdits(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	documents := []string{p.configuration(), login("a")}
 	for n := range 8 {

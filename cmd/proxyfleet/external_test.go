@@ -17,6 +17,7 @@ import (
 // Proxies that exist already are probed and leased as they are, whatever they speak; one host:port with two users is two
 // proxies, and who refuses a login is named.
 func TestExternalProxies(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	plain := daemon(t, "tinyproxy", "/usr/bin/tinyproxy", []string{"-d", "-c"}, `
 Listen 127.0.0.1

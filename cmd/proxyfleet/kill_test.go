@@ -24,6 +24,7 @@ import (
 //
 // KILLS is how often it is killed, SEED repeats the decisions of an earlier run.
 func TestRandomKills(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.write()
 	s := w.launch().serving()

@@ -61,7 +61,7 @@ func eventually(t *testing.T, missing func() string) {
 // command returns the program, ready to be started.
 func command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")) // else each call takes a second
 	return cmd
 }
 
@@ -106,8 +106,10 @@ func launch(t *testing.T, args ...string) *server {
 	}
 	t.Cleanup(func() {
 		s.kill()
-		if strings.Contains(s.log.String(), planted) {
-			t.Error("the log holds a password in clear")
+		for what, unwanted := range map[string]string{"a password in clear": planted, "a race": "DATA RACE", "a panic": "panic"} {
+			if strings.Contains(s.log.String(), unwanted) {
+				t.Errorf("the log holds %s", what)
+			}
 		}
 		if t.Failed() {
 			t.Logf("the log of %v:\n%s", args, s.log.brief())

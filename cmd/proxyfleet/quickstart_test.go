@@ -11,6 +11,7 @@ import (
 
 // What the README shows works with the very file that it names, but for its addresses: they may be taken here.
 func TestQuickstart(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	text, err := os.ReadFile("../../examples/quickstart/fleet.yaml")
 	if err != nil {

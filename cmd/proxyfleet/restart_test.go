@@ -14,6 +14,7 @@ import (
 // A fleet that was killed goes on as if nothing had been: the same instances at the same addresses, and Ready from the first
 // answer on, until the probes of the new process have taken over.
 func TestKilledFleetGoesOn(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	documents := []string{p.configuration(), login("a")}
 	for n := range 3 {
@@ -26,7 +27,7 @@ func TestKilledFleetGoesOn(t *testing.T) {
 	if _, err := s.client.Acquire(t.Context(), lease.Request{}); err != nil {
 		t.Fatal(err)
 	}
-	for life := range 3 {
+	for life := range 2 {
 		s.kill()
 		probes := map[string]int{}
 		for _, q := range before {

@@ -11,6 +11,7 @@ import (
 
 // One Secret of ten proxies is rotated: a few at a time are replaced, and whoever wants a lease gets one that works.
 func TestRotatedSecret(t *testing.T) {
+	t.Parallel()
 	const fleetSize, atOnce = 10, 2
 	p := newPlace(t)
 	documents := []string{p.configuration(), login("before")}
