@@ -97,20 +97,31 @@ func (h *Hasher) stretch(uid string, secrets ...secret.Text) string {
 	}
 	salt := h.fleet + "\x00" + uid
 	key := sha256.Sum256(append([]byte(salt+"\x00"), all...))
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if d, ok := h.stretched[key]; ok {
+	if d, ok := h.remembered(key); ok {
 		return d
 	}
-	derived, err := pbkdf2.Key(sha256.New, string(all), []byte(salt), stretch, 16)
+	derived, err := pbkdf2.Key(sha256.New, string(all), []byte(salt), stretch, 16) // takes a while, so without the lock
 	if err != nil {
 		panic("fleet: PBKDF2 refuses constant parameters: " + err.Error())
 	}
+	return h.remember(key, hex.EncodeToString(derived))
+}
+
+func (h *Hasher) remembered(key [sha256.Size]byte) (string, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d, ok := h.stretched[key]
+	return d, ok
+}
+
+func (h *Hasher) remember(key [sha256.Size]byte, d string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if len(h.stretched) >= maxStretched {
 		clear(h.stretched)
 	}
-	h.stretched[key] = hex.EncodeToString(derived)
-	return h.stretched[key]
+	h.stretched[key] = d
+	return d
 }
 
 // digest returns 32 hexadecimal digits of a value's JSON.

@@ -183,7 +183,7 @@ func (h *history) edit(k proxy.Key) {
 		for _, k := range h.keys {
 			h.declare(k, h.spec(k))
 		}
-		h.secrets["s0"] = fmt.Sprint(h.world.now)
+		h.secrets["s0"] = fmt.Sprint(h.rng.IntN(4))
 		return
 	}
 	h.declare(k, h.spec(k))

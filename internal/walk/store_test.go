@@ -44,13 +44,12 @@ func newRecords(s secrets, stable bool) *records {
 	return &records{proxy.NewMemory(proxy.MemoryConfig{Fleet: fleetID, Secrets: s}), stable, map[proxy.Key]int{}, map[proxy.Key][]*proxy.Proxy{}}
 }
 
-// now returns a record as it is, nil when there is none.
+// now returns a record as it is, nil when there is none. It is not to be changed.
 func (r *records) now(k proxy.Key) *proxy.Proxy {
-	p, err := r.Memory.Get(context.Background(), k)
-	if err != nil {
-		return nil
+	if past := r.past[k]; len(past) > 0 {
+		return past[len(past)-1]
 	}
-	return r.named(p)
+	return nil
 }
 
 // named gives a record the UID of its life.
@@ -71,9 +70,14 @@ func (r *records) put(k proxy.Key, s proxy.Spec, annotations map[string]string) 
 	return err
 }
 
-// note remembers the state of a record.
+// note remembers the state of a record after something may have changed it.
 func (r *records) note(k proxy.Key) {
-	p := r.now(k)
+	p, err := r.Memory.Get(context.Background(), k)
+	if err != nil {
+		p = nil
+	} else {
+		p = r.named(p)
+	}
 	past := r.past[k]
 	if n := len(past); n > 0 {
 		last := past[n-1]
@@ -99,7 +103,6 @@ func (c *cache) Get(_ context.Context, k proxy.Key) (*proxy.Proxy, error) {
 	if c.t.dead {
 		return nil, errCrash
 	}
-	c.note(k)
 	past := c.past[k]
 	lo := max(c.floor[k], len(past)-1-c.lag)
 	at := lo + c.t.rng.IntN(len(past)-lo)
@@ -139,7 +142,6 @@ func (c *cache) UpdateStatus(ctx context.Context, p *proxy.Proxy) (*proxy.Proxy,
 
 func (c *cache) update(ctx context.Context, p *proxy.Proxy, write func(context.Context, *proxy.Proxy) (*proxy.Proxy, error)) (q *proxy.Proxy, err error) {
 	err = c.t.effect(func() error {
-		c.note(p.Key)
 		now := c.now(p.Key)
 		if now != nil && now.UID != p.UID {
 			return proxy.ErrConflict

@@ -36,7 +36,9 @@ var innocent = map[string]setting{
 	"permanent Get":                 base(func(s *setting) { s.nature, s.leaders = denied, 2 }),
 	"image transfers":               base(func(s *setting) { s.nature = rough; s.fetch = 0.5 }),
 	"in one process, over restarts": base(func(s *setting) { s.nature, s.stable, s.stale = inProcess, true, 0 }),
-	"paced":                         base(func(s *setting) { s.nature, s.proxies, s.paced, s.stale, s.steps = nature{}, 10, true, 0, 1200 }),
+	"paced": base(func(s *setting) {
+		s.nature, s.proxies, s.paced, s.stable, s.stale, s.steps = nature{}, 10, true, true, 0, 1200
+	}),
 }
 
 // histories is how many each kind walks; WALK asks for more.
