@@ -127,7 +127,7 @@ func wait(ctx context.Context, _ health.Target) health.Result {
 }
 
 func readyIn(store *proxy.Memory) (n int) {
-	live, _ := store.Live(context.Background()) //nolint:usetesting // the memory store knows no contexts
+	live, _ := store.Live(context.Background())
 	for _, held := range live {
 		if held.Phase == proxy.Ready {
 			n++

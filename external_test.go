@@ -133,6 +133,18 @@ func TestExternal(t *testing.T) {
 			after:  5 * time.Second,
 		},
 		{
+			name:   "it was Managed by a later release",
+			record: ready(time.Hour, external),
+			given: func(w *world) {
+				in := there(provider.Running, "i-1")
+				in.Marks.Hash = "v2-0"
+				has(in)(w)
+			},
+			calls:  []string{"get cloud/a", "status Replacing Replacing", "delete cloud/a i-1"},
+			change: retired,
+			after:  5 * time.Second,
+		},
+		{
 			name:   "it was Managed, and a create may be under way",
 			record: planned(time.Minute, external),
 			calls:  []string{"get cloud/a"},

@@ -237,6 +237,9 @@ func TestFeed(t *testing.T) {
 			t.Errorf("still probed: %+v", got)
 		}
 		f.refuses(1)
+		if log := f.log.String(); log != "" {
+			t.Errorf("that is nothing to log: %s", log)
+		}
 	})
 
 	feeds(t, "phases: only Ready is leased, and all with an address are probed", func(t *testing.T, f *trough) {

@@ -417,6 +417,7 @@ func TestRunEndsInOrder(t *testing.T) {
 			c.Providers["hung"] = decorator{runner{hung, func(ctx context.Context) error {
 				j.note("provider begins")
 				<-ctx.Done()
+				j.note("provider is told to end")
 				time.Sleep(time.Second)
 				j.note("provider ends")
 				return nil
@@ -425,7 +426,7 @@ func TestRunEndsInOrder(t *testing.T) {
 		s.declare("one", proxy.Spec{Provider: "hung"})
 		time.Sleep(10 * time.Second)
 		s.ends()
-		if diff := cmp.Diff([]string{"provider begins", "create begins", "create ends", "provider ends"}, j.take()); diff != "" {
+		if diff := cmp.Diff([]string{"provider begins", "create begins", "create ends", "provider is told to end", "provider ends"}, j.take()); diff != "" {
 			t.Errorf("what happened (-want +got):\n%s", diff)
 		}
 		p, err := s.store.Get(t.Context(), one)

@@ -261,7 +261,7 @@ func TestCreate(t *testing.T) {
 				becomes(s, proxy.Failed, proxy.False, ReasonPermanentError,
 					"UnsupportedField: plan: placement.zone cannot be honoured by this provider; remove it")
 			},
-			after: anHour,
+			after: jittered,
 		},
 		{
 			name:   "the references are not resolved: nothing is made",
@@ -568,6 +568,15 @@ func TestLatch(t *testing.T) {
 			after:  time.Second,
 		},
 		{
+			name:   "not latched: the configuration refuses the plan now, so that the ID must be shown to be free",
+			record: failed(time.Minute, time.Hour, ReasonPermanentError),
+			given: func(w *world) {
+				w.cloud.plan = func(provider.Request) error { return provider.Missing("plan", "placement.image") }
+			},
+			calls: []string{"get cloud/a"},
+			after: 5 * time.Second,
+		},
+		{
 			name:   "what exists is not latched",
 			record: failed(time.Minute, time.Hour, ReasonPermanentError, func(p *proxy.Proxy) { p.Status.Instance.Incarnation = "i-1" }),
 			given:  has(there(provider.Provisioning, "i-1")),
@@ -768,6 +777,19 @@ func TestAbsent(t *testing.T) {
 			after: time.Second,
 		},
 		{
+			name: "the create failed of what was seen: that is the reason, not that it is gone",
+			record: failed(10*time.Minute, time.Hour, ReasonPermanentError, func(p *proxy.Proxy) {
+				p.Status.Instance.Incarnation = "i-1"
+			}),
+			given: getFails(createFailed(provider.ErrPermanent)),
+			calls: []string{"get cloud/a", "status Failed PermanentError"},
+			change: func(s *proxy.Status) {
+				forgotten(s)
+				s.Instance.Retry = never
+			},
+			after: time.Second,
+		},
+		{
 			name:   "the create of other inputs failed: at once with these",
 			record: planned(time.Second, otherPort),
 			given:  getFails(createFailed(provider.ErrPermanent)),
@@ -865,7 +887,7 @@ func TestGetFails(t *testing.T) {
 			given:  getFails(notConfigured),
 			calls:  []string{"get cloud/a", "status Ready Created"},
 			change: serves("NotConfigured: get: host x is not configured"),
-			after:  anHour,
+			after:  jittered,
 		},
 		{
 			name:   "permanent: what did not run yet is Failed, and not given up",
@@ -875,7 +897,7 @@ func TestGetFails(t *testing.T) {
 			change: func(s *proxy.Status) {
 				becomes(s, proxy.Failed, proxy.False, ReasonPermanentError, "NotConfigured: get: host x is not configured")
 			},
-			after: anHour,
+			after: jittered,
 		},
 		{
 			name:   "the provider left the configuration: what runs goes on",
@@ -1140,7 +1162,7 @@ func TestPresent(t *testing.T) {
 				left(s)
 				becomes(s, proxy.Failed, proxy.False, ReasonPermanentError, "delete: no luck")
 			},
-			after: anHour,
+			after: jittered,
 		},
 		{
 			name:   "terminating: waited for, not deleted again, and nothing created",

@@ -29,10 +29,10 @@ type row struct {
 	err    error // is in the tree of the error of the pass
 }
 
-// anHour stands for the wait after a permanent failure: an hour, give or take a tenth.
-const anHour = time.Duration(-1)
+// jittered stands for the wait after a permanent failure: an hour, give or take a tenth.
+const jittered = time.Duration(-1)
 
-func aboutAnHour(d time.Duration) bool {
+func isJittered(d time.Duration) bool {
 	return d >= 54*time.Minute && d <= 66*time.Minute && d != time.Hour
 }
 
@@ -61,8 +61,8 @@ func (r row) run(t *testing.T) {
 		t.Errorf("no write of the status stands directly before %q", call)
 	}
 	after := res.After
-	if r.after == anHour && aboutAnHour(after) {
-		after = anHour
+	if r.after == jittered && isJittered(after) {
+		after = jittered
 	}
 	if err == nil && after != r.after {
 		t.Errorf("looks again after %v, want %v", after, r.after)
@@ -78,7 +78,7 @@ func (r row) run(t *testing.T) {
 	if r.change != nil {
 		r.change(&want)
 	}
-	if want.Instance.Retry == never && aboutAnHour(p.Status.Instance.Retry.Std().Sub(p.Status.Instance.Planned.Std())) {
+	if want.Instance.Retry == never && isJittered(p.Status.Instance.Retry.Std().Sub(p.Status.Instance.Planned.Std())) {
 		want.Instance.Retry = p.Status.Instance.Retry
 	}
 	if diff := cmp.Diff(want, p.Status); diff != "" {

@@ -199,6 +199,26 @@ func TestReplace(t *testing.T) {
 			after: time.Minute,
 		},
 		{
+			name:   "edited back without a verdict: it is not out any more, and others need not wait for it",
+			record: retiring(time.Minute, func(p *proxy.Proxy) { left(&p.Status) }),
+			given:  has(old),
+			calls:  []string{"get cloud/a", "status Probing Created"},
+			change: func(s *proxy.Status) {
+				becomes(s, proxy.Probing, proxy.True, ReasonCreated, "")
+				s.Instance.Host, s.Instance.Port = "192.0.2.1", 3128
+				s.Instance.Retiring, s.Instance.Attempt = "", 0
+			},
+			after: time.Minute,
+		},
+		{
+			name:   "the successor is edited before it is Ready: it keeps its turn",
+			record: running(time.Minute, succeeds, otherPort),
+			given:  has(old),
+			calls:  []string{"get cloud/a", "status Replacing Replacing"},
+			change: out,
+			after:  time.Second,
+		},
+		{
 			name:   "edited to what cannot be fulfilled before it was deleted: it serves again",
 			record: retiring(time.Minute, noProvider),
 			given:  has(old),
@@ -345,6 +365,9 @@ func TestPace(t *testing.T) {
 		{"one of another provider is out", join(many(7, serving), many(1, func() *proxy.Proxy {
 			return retiring(time.Minute, otherProvider, func(p *proxy.Proxy) { p.Status.Instance.Provider = "other" })
 		})), true},
+		{"one is out that moves to another provider", join(many(7, serving), many(1, func() *proxy.Proxy {
+			return retiring(time.Minute, otherProvider)
+		})), false},
 		{"those of another provider do not count", join(many(7, serving), many(1, out), many(10, func() *proxy.Proxy {
 			return ready(time.Hour, otherProvider, func(p *proxy.Proxy) { p.Status.Instance.Provider = "other" })
 		})), false},
@@ -556,7 +579,7 @@ type crowd struct {
 }
 
 func (c *crowd) count(is func(*proxy.Proxy) bool) (n int) {
-	list, _ := c.List(context.Background()) //nolint:usetesting // the memory store knows no contexts
+	list, _ := c.List(context.Background())
 	for _, p := range list {
 		if is(p) {
 			n++
