@@ -164,7 +164,7 @@ func (c *pace) hasTurn(ctx context.Context, p *pass) (bool, error) {
 	return out < max(1, all/5), nil
 }
 
-// count takes a census of the managed records.
+// count takes a census of the records.
 func (c *pace) count(ctx context.Context, p *pass) error {
 	if c.records != nil && p.now.Sub(c.counted) < censusAge {
 		return nil
@@ -175,9 +175,6 @@ func (c *pace) count(ctx context.Context, p *pass) error {
 	}
 	c.records = make([]census, 0, len(list))
 	for _, r := range list {
-		if r.Spec.Mode == proxy.External {
-			continue
-		}
 		last := r.Status.Instance
 		c.records = append(c.records, census{r.Key, r.Spec.Provider, last.Provider, last.Retiring != "", r.Deleting})
 	}

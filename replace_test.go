@@ -474,6 +474,7 @@ func TestMaxInstances(t *testing.T) {
 		{"what waits for its own does not", declared(), []*proxy.Proxy{ready(time.Hour), declared()}, false},
 		{"what other providers have does not", declared(), []*proxy.Proxy{ready(time.Hour), ready(time.Hour,
 			func(p *proxy.Proxy) { p.Status.Instance.Provider = "other" })}, false},
+		{"what became External counts until it is gone", declared(), []*proxy.Proxy{ready(time.Hour), ready(time.Hour, external)}, true},
 		{"what moves away counts for the one that has it", declared(), []*proxy.Proxy{ready(time.Hour), ready(time.Hour, otherProvider)}, true},
 		{"without a bound", declared(otherProvider), []*proxy.Proxy{ready(time.Hour), ready(time.Hour)}, false},
 	}
