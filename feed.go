@@ -50,7 +50,7 @@ func (f *feed) update(ctx context.Context, k proxy.Key) {
 		return
 	}
 	in, known := f.inputs(ctx, p)
-	probed := known && p.Status.Instance.Host != "" && f.probe(ctx, p, in)
+	probed := known && p.Status.Instance.Host != "" && !f.edited(p, in) && f.probe(ctx, p, in)
 	if !probed {
 		f.engine.Remove(k.String())
 	}
@@ -74,6 +74,12 @@ func (f *feed) inputs(ctx context.Context, p *proxy.Proxy) (proxy.Inputs, bool) 
 		return last.inputs, true
 	}
 	return in, err == nil
+}
+
+// edited says whether the spec of an External proxy names another endpoint than the status: until the next pass has seen
+// that, it would be spoken to in a way that belongs to neither.
+func (f *feed) edited(p *proxy.Proxy, in proxy.Inputs) bool {
+	return p.Spec.Mode == proxy.External && p.Status.Instance.Incarnation != f.hasher.Endpoint(p.UID, *p.Spec.Endpoint, in.Username)
 }
 
 // probe has the engine probe the instance, and says whether it does.

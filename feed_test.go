@@ -342,6 +342,7 @@ func TestFeed(t *testing.T) {
 		taken := func(p *proxy.Proxy) {
 			p.Status = outside(time.Minute, healthyOutside).Status
 			p.Status.Instance.Host, p.Status.Instance.Port = "gw.test", 443
+			p.Status.Instance.Incarnation = hasher.Endpoint(p.UID, *spec.Endpoint, madeOld.Username)
 		}
 		f.put(spec, taken)
 		got := f.update()
@@ -360,6 +361,14 @@ func TestFeed(t *testing.T) {
 		if got := f.update(); got == nil || !got.Password.Equal(madeNew.Password) {
 			t.Errorf("probed without its Secret: %+v", got)
 		}
+		f.secrets.put("login", newLogin)
+		edited := spec.Clone()
+		edited.Endpoint.Host = "other.test"
+		f.put(edited, func(*proxy.Proxy) {})
+		if got := f.update(); got != nil {
+			t.Errorf("probed before a pass has seen the new endpoint: %+v", got)
+		}
+		f.refuses(1)
 	})
 
 	feeds(t, "certificates that cannot be read", func(t *testing.T, f *trough) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -69,13 +71,13 @@ func (c Config) validate() error {
 	if c.Store == nil {
 		problems = append(problems, problem("Store", "is required"))
 	}
-	for name, p := range c.Providers {
-		if p == nil {
+	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
+		if c.Providers[name] == nil {
 			problems = append(problems, problem(fmt.Sprintf("Providers[%q]", name), "is nil"))
 		}
 	}
-	for name, n := range c.MaxInstances {
-		if _, ok := c.Providers[name]; !ok || n < 0 {
+	for _, name := range slices.Sorted(maps.Keys(c.MaxInstances)) {
+		if _, ok := c.Providers[name]; !ok || c.MaxInstances[name] < 0 {
 			problems = append(problems, problem(fmt.Sprintf("MaxInstances[%q]", name), "must be a positive number for a configured provider"))
 		}
 	}

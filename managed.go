@@ -236,7 +236,10 @@ func (p *pass) await(prov provider.Provider) Result {
 // attempt off once. Without an error it is the time after an instance that did not last.
 func (p *pass) retry(err error) proxy.Time {
 	last := p.s.Instance
-	wait := min(p.Intervals.FirstRetry<<min(max(last.Attempt-1, 0), 20), p.Intervals.LastRetry)
+	wait := p.Intervals.LastRetry
+	if doublings := min(max(last.Attempt-1, 0), 62); p.Intervals.FirstRetry <= wait>>doublings {
+		wait = p.Intervals.FirstRetry << doublings
+	}
 	switch provider.ClassOf(err) {
 	case provider.ErrQuotaExceeded:
 		wait = max(wait, p.Intervals.QuotaRetry)
@@ -261,7 +264,7 @@ func (p *pass) jittered() time.Duration {
 func (p *pass) absent(ctx context.Context, w wish, prov provider.Provider, settled bool, cause error) (Result, error) {
 	failed := createFailed(cause)
 	if p.same(w) && (failed || p.s.Instance.Incarnation == "") {
-		if failed && p.s.Instance.Hash == w.hash && p.retry(cause).Std().After(p.now) && !p.asked() {
+		if failed && p.retry(cause).Std().After(p.now) {
 			p.report(cause)
 			p.s.Instance.Retry = p.retry(cause)
 		}

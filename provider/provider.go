@@ -39,7 +39,8 @@ type Provider interface {
 	Create(ctx context.Context, r Request) (Instance, error)
 
 	// Get returns the instance of an ID, or [ErrNotFound] when there is none, or none with our fleet and the ref's UID. The
-	// ref's incarnation is not compared: the fleet does that. Where the backend tells that a create was accepted and came to
+	// ref's incarnation is not compared: the fleet does that. What Create has not made yet, because a transfer is under way,
+	// is not there. Where the backend tells that a create was accepted and came to
 	// nothing, Get returns that error, with its class and CreateFailed set, for as long as the backend remembers.
 	//
 	// Answers may be old, and go back and forth, within what [Delays] allows for. A place that is no longer configured is an
@@ -53,8 +54,8 @@ type Provider interface {
 	Delete(ctx context.Context, ref Ref) error
 
 	// List returns all instances of this fleet, also those that are stopped or terminating. It is complete or an error: a
-	// place that cannot be reached fails the call, for the fleet takes what is not listed as gone. A single instance whose
-	// marks cannot be read may be left out: what is not listed is not deleted.
+	// place that cannot be reached fails the call, so that nobody takes a part for the whole. A single instance whose marks
+	// cannot be read may be left out: what is not listed is not deleted.
 	List(ctx context.Context) ([]Instance, error)
 }
 
