@@ -68,23 +68,24 @@ func (p *pass) lacks(reason, message string) {
 	p.set(proxy.Provisioned, proxy.False, reason, message)
 }
 
-// applyHealth takes over the verdict on the incarnation that the status names. Where there is none, the status keeps what it
-// says of that incarnation.
+// applyHealth takes over the verdict on the incarnation that the status names. What is not probed, and what has no verdict
+// yet, is not said to be well: an engine that can go on from the status's own verdict has it already.
 func (p *pass) applyHealth() {
 	if p.Health == nil || p.s.Instance.Incarnation == "" {
 		return
 	}
 	snapshot, ok := p.Health.Snapshot(p.p.Key.String(), p.s.Instance.Incarnation)
-	if !ok || snapshot.Verdict == health.Unknown {
-		return
-	}
-	if snapshot.Verdict == health.Healthy {
+	switch {
+	case !ok || snapshot.Verdict == health.Unknown:
+		p.s.RemoveCondition(proxy.Healthy)
+		p.s.LatencyMillis = 0
+	case snapshot.Verdict == health.Healthy:
 		p.set(proxy.Healthy, proxy.True, ReasonProbeSucceeded, "")
 		p.s.LatencyMillis = snapshot.Reported.Latency.Milliseconds()
-	} else {
+	default:
 		p.set(proxy.Healthy, proxy.False, ReasonProbeFailed, message(string(snapshot.Reported.Party), snapshot.Reported.Message))
 	}
-	if !snapshot.Reported.At.IsZero() {
+	if ok && !snapshot.Reported.At.IsZero() {
 		p.s.LastHealthCheckTime = proxy.At(snapshot.Reported.At)
 	}
 }

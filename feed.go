@@ -49,12 +49,12 @@ func (f *feed) update(ctx context.Context, k proxy.Key) {
 		f.leases.Remove(k.String())
 		return
 	}
-	in, known := f.inputs(ctx, p)
-	probed := known && p.Status.Instance.Host != "" && !f.edited(p, in) && f.probe(ctx, p, in)
+	in, fit := f.inputs(ctx, p)
+	probed := fit != none && p.Status.Instance.Host != "" && !f.edited(p, in) && f.probe(ctx, p, in, fit)
 	if !probed {
 		f.engine.Remove(k.String())
 	}
-	f.leases.Set(candidate(p, in, probed))
+	f.leases.Set(candidate(p, in, probed && (fit == original || f.healthy(p))))
 }
 
 func (f *feed) forget(k proxy.Key) {
@@ -62,18 +62,36 @@ func (f *feed) forget(k proxy.Key) {
 	f.engine.Remove(k.String())
 }
 
-// inputs returns what the instance was made with, and whether that is known.
-func (f *feed) inputs(ctx context.Context, p *proxy.Proxy) (proxy.Inputs, bool) {
+// fit is how well the inputs at hand are known to be those that an instance was made with.
+type fit int
+
+const (
+	none   fit = iota // there are none at hand
+	newest            // they are the newest; a probe has to show whether the instance takes them
+	original
+)
+
+// inputs returns what the instance was made with, as far as that is known.
+func (f *feed) inputs(ctx context.Context, p *proxy.Proxy) (proxy.Inputs, fit) {
 	in, err := f.store.Inputs(ctx, p)
 	instance := p.Status.Instance
 	if err == nil && (p.Spec.Mode == proxy.External || f.hasher.Matches(instance.Hash, p.UID, p.Spec, in)) {
 		f.login[p.Key] = login{instance.Incarnation, in}
-		return in, true
+		return in, original
 	}
 	if last, ok := f.login[p.Key]; ok && last.incarnation == instance.Incarnation {
-		return last.inputs, true
+		return last.inputs, original
 	}
-	return in, err == nil
+	if err != nil {
+		return in, none
+	}
+	return in, newest
+}
+
+// healthy says whether probes of this process have found the instance healthy.
+func (f *feed) healthy(p *proxy.Proxy) bool {
+	s, ok := f.engine.Snapshot(p.Key.String(), p.Status.Instance.Incarnation)
+	return ok && s.Verdict == health.Healthy
 }
 
 // edited says whether the spec of an External proxy names another endpoint than the status: until the next pass has seen
@@ -83,8 +101,11 @@ func (f *feed) edited(p *proxy.Proxy, in proxy.Inputs) bool {
 }
 
 // probe has the engine probe the instance, and says whether it does.
-func (f *feed) probe(ctx context.Context, p *proxy.Proxy, in proxy.Inputs) bool {
+func (f *feed) probe(ctx context.Context, p *proxy.Proxy, in proxy.Inputs, fit fit) bool {
 	t, err := target(p, in, p.Spec.HealthCheck.WithDefaults(f.defaults))
+	if fit != original {
+		t.Seed = health.Unknown // the verdict in the status was not on these inputs
+	}
 	if err == nil {
 		err = f.engine.Set(t)
 	}
@@ -104,15 +125,15 @@ func endpoint(p *proxy.Proxy, in proxy.Inputs) lease.Endpoint {
 		Port: int(p.Status.Instance.Port), User: in.Username, Password: in.Password}
 }
 
-// candidate is what the lease store is to know. Only what is probed and Ready may be leased.
-func candidate(p *proxy.Proxy, in proxy.Inputs, probed bool) lease.Candidate {
+// candidate is what the lease store is to know. Only what is Ready may be leased, and only while it is probed.
+func candidate(p *proxy.Proxy, in proxy.Inputs, leasable bool) lease.Candidate {
 	return lease.Candidate{
 		Key:         p.Key.String(),
 		Incarnation: p.Status.Instance.Incarnation,
 		Endpoint:    endpoint(p, in),
 		Attributes:  p.Spec.Attributes,
 		MaxLeases:   int(p.Spec.MaxLeases),
-		Healthy:     probed && p.Status.Phase == proxy.Ready,
+		Healthy:     leasable && p.Status.Phase == proxy.Ready,
 		Latency:     time.Duration(p.Status.LatencyMillis) * time.Millisecond,
 	}
 }

@@ -280,11 +280,17 @@ func TestFeed(t *testing.T) {
 		}
 	})
 
-	feeds(t, "rotated while nobody ran: there is no old password to go by", func(t *testing.T, f *trough) {
+	feeds(t, "rotated while nobody ran: what is there is leased when a probe says that the new password fits", func(t *testing.T, f *trough) {
 		f.secrets.put("login", newLogin)
 		f.put(withLogin, serves("i-1", madeOld))
-		if got := f.update(); got == nil || !got.Password.Equal(madeNew.Password) {
+		f.feed.update(t.Context(), one) // before any probe
+		f.refuses(1)
+		if got := f.update(); got == nil || !got.Password.Equal(madeNew.Password) || got.Seed != health.Unknown {
 			t.Errorf("probed: %+v", got)
+		}
+		f.feed.update(t.Context(), one) // as the news of the verdict brings it about
+		if l, no := f.acquire(); no != nil || !l.Proxy.Password.Equal(madeNew.Password) {
+			t.Errorf("leased: %v, %v", l, no)
 		}
 	})
 

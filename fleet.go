@@ -192,7 +192,6 @@ func (f *Fleet) Run(ctx context.Context) error {
 	defer stopProviders()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	f.queue = newQueue(f.reconciler, f.cfg.Logger)
 	var running, passing sync.WaitGroup
 	var first sync.Once
 	var failure error
@@ -209,15 +208,29 @@ func (f *Fleet) Run(ctx context.Context) error {
 			start(&running, providers, fmt.Sprintf("provider %q", name), r.Run)
 		}
 	}
-	start(&passing, ctx, "probes", f.engine.Run)
-	start(&passing, ctx, "queue", f.queue.run)
-	start(&passing, ctx, "verdicts", f.followVerdicts)
-	start(&passing, ctx, "watch of the store", f.watch)
+	if f.opened(ctx) {
+		f.queue = newQueue(f.reconciler, f.cfg.Logger)
+		start(&passing, ctx, "probes", f.engine.Run)
+		start(&passing, ctx, "queue", f.queue.run)
+		start(&passing, ctx, "verdicts", f.followVerdicts)
+		start(&passing, ctx, "watch of the store", f.watch)
+	}
 	<-ctx.Done()
 	passing.Wait()
 	stopProviders()
 	running.Wait()
 	return failure
+}
+
+// opened waits until what this process serves itself is there, and says whether it is: a lease on a listener that is about
+// to open is a lease on nothing.
+func (f *Fleet) opened(ctx context.Context) bool {
+	for _, p := range f.cfg.Providers {
+		if o, ok := provider.As[provider.Opener](p); ok && o.Opened(ctx) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // watch tells probes, leases and the reconciler of each change of a record, in this order: what a pass takes out of service

@@ -348,6 +348,7 @@ func (p *pass) keep(got provider.Instance, note string) Result {
 		if got.State == provider.Stopped {
 			reason = ReasonStopped
 		}
+		p.leave() // somebody else may listen there meanwhile
 		p.lacks(reason, message(note, message(got.Reason, got.Message)))
 		return Result{After: p.Intervals.ProvisioningPoll}
 	}

@@ -1053,11 +1053,28 @@ func TestPresent(t *testing.T) {
 			after: time.Minute,
 		},
 		{
-			name:   "no verdict yet: the status keeps what it says of the incarnation",
+			name:   "no verdict: the engine would have gone on from the status's if that were on what it probes",
 			record: ready(time.Minute),
 			given:  all(has(there(provider.Running, "i-1")), judged(health.Snapshot{})),
-			calls:  []string{"get cloud/a"},
-			after:  time.Minute,
+			calls:  []string{"get cloud/a", "status Probing Created"},
+			change: func(s *proxy.Status) {
+				s.RemoveCondition(proxy.Healthy)
+				s.Phase, s.LatencyMillis = proxy.Probing, 0
+			},
+			after: time.Minute,
+		},
+		{
+			name:   "not probed: not well",
+			record: ready(time.Minute),
+			given: all(has(there(provider.Running, "i-1")), func(w *world) {
+				w.reconciler.Health = verdict{"i-0", health.Snapshot{Verdict: health.Healthy}}
+			}),
+			calls: []string{"get cloud/a", "status Probing Created"},
+			change: func(s *proxy.Status) {
+				s.RemoveCondition(proxy.Healthy)
+				s.Phase, s.LatencyMillis = proxy.Probing, 0
+			},
+			after: time.Minute,
 		},
 		{
 			name:   "a verdict on another incarnation is none on this one",
@@ -1108,12 +1125,15 @@ func TestPresent(t *testing.T) {
 			after:  time.Minute,
 		},
 		{
-			name:   "a restart of the machine: neither gone nor served",
+			name:   "a restart of the machine: neither gone nor served, and another may have its address",
 			record: ready(time.Minute),
 			given:  has(there(provider.Provisioning, "i-1")),
 			calls:  []string{"get cloud/a", "status Provisioning Provisioning"},
-			change: func(s *proxy.Status) { becomes(s, proxy.Provisioning, proxy.False, ReasonProvisioning, "") },
-			after:  5 * time.Second,
+			change: func(s *proxy.Status) {
+				left(s)
+				becomes(s, proxy.Provisioning, proxy.False, ReasonProvisioning, "")
+			},
+			after: 5 * time.Second,
 		},
 		{
 			name:   "a mark of a later release is not compared",

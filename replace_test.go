@@ -300,6 +300,7 @@ func TestReplace(t *testing.T) {
 			given:  has(there(provider.Stopped, "i-1")),
 			calls:  []string{"get cloud/a", "status Provisioning Stopped"},
 			change: func(s *proxy.Status) {
+				left(s)
 				becomes(s, proxy.Provisioning, proxy.False, ReasonStopped,
 					`the edit is not applied: UnknownProvider: plan: no provider "nowhere" is configured`)
 			},

@@ -67,6 +67,12 @@ type Runner interface {
 	Run(ctx context.Context) error
 }
 
+// Opener is a [Runner] whose instances are served by this process. The fleet leases nothing until Opened has returned.
+type Opener interface {
+	// Opened waits until Run has opened what there was, or until ctx ends, which is its error.
+	Opened(ctx context.Context) error
+}
+
 // Delayer is a [Provider] that knows how late its backend can be. Others are trusted with [DefaultDelays].
 type Delayer interface {
 	Delays() Delays
