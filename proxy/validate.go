@@ -1,14 +1,18 @@
 package proxy
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -37,9 +41,9 @@ const (
 
 var (
 	label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	// host is a DNS name or an IPv4 address; an IPv6 address has colons.
-	host      = regexp.MustCompile(`^[A-Za-z0-9_]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9_.])?$`)
-	ipv6      = regexp.MustCompile(`^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?$`)
+	// hostName is a DNS name or an IPv4 address.
+	hostName  = regexp.MustCompile(`^[A-Za-z0-9_]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9_.])?$`)
+	zone      = regexp.MustCompile(`^[A-Za-z0-9._-]*$`)
 	secretKey = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)
 )
 
@@ -155,7 +159,7 @@ func (p *problems) endpoint(e Endpoint) {
 	if !slices.Contains([]Scheme{HTTP, HTTPS, SOCKS5}, e.Scheme) {
 		p.add("spec.endpoint.scheme", "must be http, https or socks5, not %q", e.Scheme)
 	}
-	if !host.MatchString(e.Host) && !ipv6.MatchString(e.Host) {
+	if !isHost(e.Host) {
 		p.add("spec.endpoint.host", "must be a host name or an IP address, without scheme, user, port or brackets")
 	}
 	if e.Port < 1 || e.Port > 65535 {
@@ -251,22 +255,45 @@ func (p *problems) healthCheck(field string, h HealthCheck) {
 	p.tls(field+".tls", h.TLS)
 }
 
+// url refuses what no probe can request. Nothing of the URL is quoted: it may hold a password by mistake.
 func (p *problems) url(field, s string) {
+	if strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		p.add(field, "must hold no blanks and no control characters: write a blank as %%20")
+		return
+	}
 	u, err := url.Parse(s)
 	switch {
-	case err != nil || !utf8.ValidString(s) || u.Host == "" || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
+	case err != nil || !utf8.ValidString(s) || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
 		p.add(field, "must be an absolute http or https URL, such as https://www.gstatic.com/generate_204")
 	case u.User != nil:
 		p.add(field, "must not hold a user or password")
+	case !isHost(u.Hostname()):
+		p.add(field, "must have as its host an IP address or a name in ASCII of at most 253 bytes: write others in their xn-- form")
+	case u.Port() != "" && !isPort(u.Port()):
+		p.add(field, "must have a port from 1 to 65535, or none for that of its scheme")
 	}
+}
+
+// isHost says whether a text is a DNS name in ASCII or an IP address, without brackets.
+func isHost(s string) bool {
+	if hostName.MatchString(s) {
+		return true
+	}
+	addr, err := netip.ParseAddr(s)
+	return err == nil && zone.MatchString(addr.Zone())
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
 }
 
 func (p *problems) tls(field string, t *TLS) {
 	if t == nil {
 		return
 	}
-	if t.CA != "" && !strings.Contains(t.CA, "-----BEGIN CERTIFICATE-----") {
-		p.add(field+".ca", "must hold PEM certificates (-----BEGIN CERTIFICATE-----)")
+	if t.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CA)) {
+		p.add(field+".ca", "must hold at least one certificate that can be read, as PEM (-----BEGIN CERTIFICATE-----)")
 	}
 	p.text(field+".ca", t.CA)
 	p.text(field+".serverName", t.ServerName)

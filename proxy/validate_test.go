@@ -1,8 +1,12 @@
 package proxy_test
 
 import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/proxyfleet/fleet/health"
 	"github.com/proxyfleet/fleet/proxy"
 )
 
@@ -118,6 +123,21 @@ func TestValidateUpdate(t *testing.T) {
 	}
 }
 
+// certificate returns one that signed itself, as PEM.
+func certificate(t *testing.T) string {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(nil, template, template, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
 // The limits that would fill a document, and what no document can hold.
 func TestValidateLimits(t *testing.T) {
 	const junk = "\xff"
@@ -128,7 +148,7 @@ func TestValidateLimits(t *testing.T) {
 		}
 		return m
 	}
-	pem := "-----BEGIN CERTIFICATE-----"
+	ca := certificate(t)
 	for _, c := range []struct {
 		name   string
 		spec   proxy.Spec
@@ -139,15 +159,19 @@ func TestValidateLimits(t *testing.T) {
 		{"an attribute of 257 characters", proxy.Spec{Provider: "p", Attributes: map[string]string{"a": strings.Repeat("ä", 257)}},
 			[]string{"spec.attributes.a"}},
 		{"an attribute's key of 63 characters", proxy.Spec{Provider: "p", Attributes: map[string]string{strings.Repeat("ä", 63): "v"}}, nil},
+		{"a certificate that cannot be read", proxy.Spec{Provider: "p", HealthCheck: proxy.HealthCheck{TLS: &proxy.TLS{
+			CA: "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"}}}, []string{"spec.healthCheck.tls.ca"}},
+		{"one that can be read behind it", proxy.Spec{Provider: "p", HealthCheck: proxy.HealthCheck{TLS: &proxy.TLS{
+			CA: "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n" + ca}}}, nil},
 		{"text that is not UTF-8, Managed", proxy.Spec{
 			Provider: junk, Placement: proxy.Placement{Zone: junk, MachineType: junk, Image: junk},
 			CloudInit:   &proxy.CloudInit{Inline: junk},
 			Attributes:  map[string]string{"a": junk, junk: "b"},
-			HealthCheck: proxy.HealthCheck{URL: "http://h/" + junk, TLS: &proxy.TLS{CA: pem + junk, ServerName: junk}},
+			HealthCheck: proxy.HealthCheck{URL: "http://h/" + junk, TLS: &proxy.TLS{CA: ca + junk, ServerName: junk}},
 		}, []string{"spec.provider", "spec.placement.zone", "spec.placement.machineType", "spec.placement.image", "spec.cloudInit.inline",
 			"spec.attributes", "spec.attributes.a", "spec.healthCheck.url", "spec.healthCheck.tls.ca", "spec.healthCheck.tls.serverName"}},
 		{"text that is not UTF-8, External", proxy.Spec{Mode: proxy.External,
-			Endpoint: &proxy.Endpoint{Scheme: proxy.HTTPS, Host: "h" + junk, Port: 1, TLS: &proxy.TLS{CA: pem + junk, ServerName: junk}}},
+			Endpoint: &proxy.Endpoint{Scheme: proxy.HTTPS, Host: "h" + junk, Port: 1, TLS: &proxy.TLS{CA: ca + junk, ServerName: junk}}},
 			[]string{"spec.endpoint.host", "spec.endpoint.tls.ca", "spec.endpoint.tls.serverName"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -199,6 +223,8 @@ func TestValidateEchoesNoPassword(t *testing.T) {
 		"host": {Mode: proxy.External, Endpoint: &proxy.Endpoint{Scheme: proxy.HTTP, Host: "http://me:" + password + "@gw:3128", Port: 3128}},
 		"URL":  {Provider: "p", HealthCheck: proxy.HealthCheck{URL: "ftp://me:" + password + "@gw"}},
 		"odd":  {Provider: "p", HealthCheck: proxy.HealthCheck{URL: "http://me:" + password + "@gw:\x01/"}},
+		"name": {Provider: "p", HealthCheck: proxy.HealthCheck{URL: "http://me!" + password + "/"}},
+		"port": {Provider: "p", HealthCheck: proxy.HealthCheck{URL: "http://" + password + ":0/"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := proxy.Validate(spec); err == nil || strings.Contains(err.Error(), password) {
@@ -210,6 +236,8 @@ func TestValidateEchoesNoPassword(t *testing.T) {
 
 func FuzzValidate(f *testing.F) {
 	f.Add("http", "proxy.example", int32(3128), "http://t.example/", int64(time.Second))
+	f.Add("http", ":::", int32(1), "http://h:0/", int64(0))
+	f.Add("http", "fe80::1%eth 0", int32(1), "http://m\u00fcnchen.example:70000/?a b", int64(0))
 	f.Add("socks5", "::1", int32(0), "https://[::1]:443/", int64(0))
 	f.Fuzz(func(t *testing.T, scheme, host string, port int32, url string, interval int64) {
 		s := proxy.Spec{Mode: proxy.External,
@@ -220,6 +248,9 @@ func FuzzValidate(f *testing.F) {
 		}
 		if strings.ContainsAny(host, "/@[]\\ \x00") || host == "" {
 			t.Errorf("host %q is accepted", host)
+		}
+		if err := (health.Target{URL: url}).Validate(); url != "" && strings.Contains(err.Error(), "URL:") {
+			t.Errorf("URL %q is accepted, and then cannot be probed: %v", url, err)
 		}
 		if err := proxy.Validate(s.Canonical()); err != nil {
 			t.Errorf("its canonical form is refused: %v", err)
