@@ -17,8 +17,8 @@ import (
 // eventCapacity is how many events wait for a slow receiver.
 const eventCapacity = 64
 
-// lateWarningPause is the time between two warnings that probes run late.
-const lateWarningPause = time.Minute
+// warningPause is the time between two warnings of one kind.
+const warningPause = time.Minute
 
 // Config is what an [Engine] is made of.
 type Config struct {
@@ -37,7 +37,7 @@ type Config struct {
 	TraceProbes bool
 	// TracerProvider makes the spans. Defaults to one that makes none.
 	TracerProvider trace.TracerProvider
-	// Logger hears of turned verdicts and of probes that run late. Defaults to a logger that discards.
+	// Logger hears of turned verdicts, of probes that run late, and of those that this process lacks the means for. Defaults to a logger that discards.
 	Logger *slog.Logger
 	// Recorder hears of every probe. Defaults to none.
 	Recorder Recorder
@@ -93,6 +93,8 @@ type Engine struct {
 	cfg    Config
 	tracer trace.Tracer
 	events chan string
+	late   throttle
+	local  throttle
 
 	mu       sync.Mutex
 	running  bool
@@ -226,14 +228,12 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	ticker := time.NewTicker(e.cfg.Tick)
 	defer ticker.Stop()
-	var warned time.Time
 	for {
 		late, due := e.lateness(time.Now())
 		if due {
 			nudge(wake)
 		}
-		if late > 0 && time.Since(warned) >= lateWarningPause {
-			warned = time.Now()
+		if late > 0 && e.late.pass() {
 			e.cfg.Logger.WarnContext(ctx, "health probes run late: raise the number of workers or the intervals",
 				"late", late, "workers", e.cfg.Workers)
 		}
@@ -335,11 +335,19 @@ func (e *Engine) finish(ctx context.Context, p *probe, r Result) {
 	p.cancel()
 	verdict, turned := e.settle(ctx, p, r)
 	if turned {
-		e.cfg.Logger.InfoContext(ctx, "health verdict", "proxy", p.target.Key, "verdict", string(verdict),
-			"party", string(r.Party), "message", r.Message)
+		attributes := []any{"proxy", p.target.Key, "verdict", string(verdict)}
+		if !r.OK {
+			attributes = append(attributes, "party", string(r.Party), "message", r.Message)
+		}
+		e.cfg.Logger.InfoContext(ctx, "health verdict", attributes...)
+	}
+	if r.Party == PartyLocal && e.local.pass() {
+		e.cfg.Logger.WarnContext(ctx, "health probes do not count: this process lacks the means to make them",
+			"proxy", p.target.Key, "message", r.Message)
 	}
 }
 
+// settle counts the result, unless it says nothing about the target as it is now.
 func (e *Engine) settle(ctx context.Context, p *probe, r Result) (verdict Verdict, turned bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -356,6 +364,9 @@ func (e *Engine) settle(ctx context.Context, p *probe, r Result) (verdict Verdic
 	known.follow(p.started)
 	if known.hurried {
 		known.hurried, known.due = false, time.Now()
+	}
+	if r.Party == PartyLocal {
+		return known.standing.verdict, false
 	}
 	turned = known.standing.add(r)
 	e.cfg.Recorder.Probed(known.target.Key, r)

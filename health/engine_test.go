@@ -812,6 +812,71 @@ func TestLog(t *testing.T) {
 	})
 }
 
+// TestHealthyVerdictIsLoggedWithoutAReason: nobody failed.
+func TestHealthyVerdictIsLoggedWithoutAReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		e := run(t, health.Config{Prober: newFake(t), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		set(t, e, target(key))
+		tick()
+		got := log.String()
+		if !strings.Contains(got, "verdict=healthy") || strings.Contains(got, "party=") || strings.Contains(got, "message=") {
+			t.Errorf("logged %s", got)
+		}
+	})
+}
+
+// TestWhatThisProcessLacksDoesNotCount has probes that cannot be made, between a failure and the one that turns the verdict.
+func TestWhatThisProcessLacksDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		f, recorded := newFake(t), &notes{}
+		e := run(t, health.Config{Prober: f, Recorder: recorded, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		one := target(key)
+		one.Interval, one.FailureThreshold = 10*time.Second, 2
+		set(t, e, one)
+		tick()
+		f.answer(bad(health.PartyDial))
+		e.Hurry(key)
+		tick()
+		before, probes := snapshot(t, e, key), len(recorded.seen())
+		drain(e)
+		log.Reset()
+
+		f.answer(bad(health.PartyLocal))
+		time.Sleep(58 * time.Second)
+		synctest.Wait()
+		if got := len(f.started(key)) - probes; got < 5 || got > 7 {
+			t.Errorf("%d probes in a minute, want one per interval", got)
+		}
+		if diff := cmp.Diff(before, snapshot(t, e, key)); diff != "" {
+			t.Errorf("they changed what is known (-before +after):\n%s", diff)
+		}
+		if got := len(recorded.seen()); got != probes {
+			t.Errorf("%d of them were recorded", got-probes)
+		}
+		if got := drain(e); got != nil {
+			t.Errorf("they made events: %v", got)
+		}
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "it was local") {
+			t.Errorf("want one warning in a minute: %s", got)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := strings.Count(log.String(), "level=WARN"); got != 2 {
+			t.Errorf("%d warnings in two minutes, want 2", got)
+		}
+
+		// The failure of before is still the last that counted, so one more turns the verdict.
+		f.answer(bad(health.PartyDial))
+		e.Hurry(key)
+		tick()
+		if got := snapshot(t, e, key).Verdict; got != health.Unhealthy {
+			t.Errorf("the verdict is %q, want %q", got, health.Unhealthy)
+		}
+	})
+}
+
 func TestTracing(t *testing.T) {
 	for name, c := range map[string]struct {
 		on   bool

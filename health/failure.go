@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -16,12 +18,26 @@ type failure struct {
 }
 
 // broken is the failure of something that the network or a peer broke off while the prober was doing it. What was out of
-// time is no party's in particular.
+// time is no party's in particular, and for what this process lacks nobody else is blamed.
 func broken(party Party, doing string, err error) *failure {
+	if isLocal(err) {
+		return &failure{PartyLocal, "failed while " + doing + ": " + cause(err)}
+	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return &failure{PartyTimeout, "timeout while " + doing}
 	}
 	return &failure{party, "failed while " + doing + ": " + cause(err)}
+}
+
+// isLocal says whether err tells of what this process or its host has run out of: file descriptors, memory for sockets, or
+// ports to connect from. The prober asks for no port or address of its own, so EADDRNOTAVAIL means that there is none left.
+func isLocal(err error) bool {
+	lacks := [...]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL}
+	dns, resolving := errors.AsType[*net.DNSError](err)
+	return slices.ContainsFunc(lacks[:], func(lack syscall.Errno) bool {
+		// Of what a resolver's socket lacked, package net keeps the text alone.
+		return errors.Is(err, lack) || resolving && strings.HasSuffix(dns.Err, lack.Error())
+	})
 }
 
 // isAlert says whether the peer ended TLS with an alert, which package tls tells by the operation alone.

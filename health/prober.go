@@ -13,8 +13,8 @@ type Prober interface {
 	// proxy no longer makes new ones. TLS is verified inside the tunnel. What it reads from a peer is bounded in bytes, and
 	// no text of a peer and no credential gets into the result. It sends no trace headers.
 	//
-	// Failing is a result, never an error or a panic. The engine counts every result except those of probes that it
-	// canceled itself. Probe is called from several goroutines at once, but never for two probes of one key.
+	// Failing is a result, never an error or a panic. The engine counts every result except those of [PartyLocal], which it
+	// logs, and those of probes that it canceled itself. Probe is called from several goroutines at once, but never for two probes of one key.
 	Probe(ctx context.Context, t Target) Result
 }
 

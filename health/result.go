@@ -44,6 +44,8 @@ const (
 	PartyStatus Party = "status"
 	// PartyTimeout: the deadline of the probe passed.
 	PartyTimeout Party = "timeout"
+	// PartyLocal: this process lacks the means to probe, such as a free file descriptor. That says nothing about the proxy.
+	PartyLocal Party = "local"
 	// PartyCanceled: the caller gave the probe up. That says nothing about the proxy.
 	PartyCanceled Party = "canceled"
 )
