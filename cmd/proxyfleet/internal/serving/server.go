@@ -3,6 +3,7 @@
 package serving
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,6 +21,7 @@ const (
 	writeTimeout   = time.Minute
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
+	maxConnections = 4096
 )
 
 // Config is what a [Server] is made of.
@@ -29,6 +31,9 @@ type Config struct {
 	// CertFile and KeyFile hold the certificate, as PEM; they are read again when they change. Defaults to none: the server
 	// then speaks HTTP without TLS.
 	CertFile, KeyFile string
+	// MaxConnections is how many connections are open at once; more wait for one to end. Defaults to 4096, or to half of the
+	// files that the process may open if that is less, so that peers cannot take them all.
+	MaxConnections int
 	// Drain is how long requests may go on when the server is to end. Defaults to not at all.
 	Drain time.Duration
 	// Logger hears of peers and certificates that make trouble. Required.
@@ -57,10 +62,10 @@ func Listen(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot serve at %s: %w", cfg.Address, reason(err))
 	}
-	s.socket = socket
+	s.socket = bound(socket, cmp.Or(cfg.MaxConnections, min(maxConnections, max(1, maxOpenFiles()/2))))
 	if cert != nil {
 		s.scheme = "https"
-		s.socket = tls.NewListener(socket, &tls.Config{
+		s.socket = tls.NewListener(s.socket, &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     []string{"h2", "http/1.1"},
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert.current(), nil },
