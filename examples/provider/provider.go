@@ -55,7 +55,8 @@ func New(env provider.Environment, config json.RawMessage) (provider.Provider, e
 	return p, nil
 }
 
-// Delays are short, for the cloud is on this machine. Settle is Call, what the cloud lags behind and some for the way.
+// Delays are short, for the cloud is on this machine. Settle is Call, plus the cloud's lag, plus a margin for the
+// network.
 func (p *Provider) Delays() provider.Delays {
 	return provider.Delays{Call: 2 * time.Second, Settle: 5 * time.Second}
 }
@@ -174,7 +175,7 @@ func (p *Provider) Delete(ctx context.Context, ref provider.Ref) error {
 	return err
 }
 
-// List reads all pages of all zones. One that fails fails the list: the fleet takes what is not listed as gone.
+// List reads all pages of all zones. One that fails fails the list: half of one would look like all there is.
 func (p *Provider) List(ctx context.Context) ([]provider.Instance, error) {
 	var all []provider.Instance
 	for _, zone := range p.Zones {
