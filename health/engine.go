@@ -37,7 +37,8 @@ type Config struct {
 	TraceProbes bool
 	// TracerProvider makes the spans. Defaults to one that makes none.
 	TracerProvider trace.TracerProvider
-	// Logger hears of turned verdicts, of probes that run late, and of those that this process lacks the means for. Defaults to a logger that discards.
+	// Logger hears of turned verdicts, of probes that run late, and of those that this process lacks the means for. Defaults
+	// to a logger that discards.
 	Logger *slog.Logger
 	// Recorder hears of every probe. Defaults to none.
 	Recorder Recorder
