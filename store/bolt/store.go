@@ -2,7 +2,7 @@
 //
 // The file is a bbolt database. A write is acknowledged when it is on disk, and a crash at any moment leaves the last
 // acknowledged state or the one after it. What cannot be read is refused by name and never taken for an empty fleet,
-// because instances whose records are gone are deleted. Secrets are not in the file.
+// because instances whose records are gone run on and nobody knows of them. Secrets are not in the file.
 package bolt
 
 import (
