@@ -9,14 +9,14 @@ import (
 )
 
 // delete removes whatever has the ID of a record that is being deleted, and lets the record go when that is proven. It
-// never gives up: what cannot be deleted is tried again, visibly, until somebody repairs it or skips the clean-up.
+// never gives up: what cannot be deleted is tried again, visibly, until somebody repairs it or skips the cleanup.
 func (p *pass) delete(ctx context.Context) (Result, error) {
 	last := p.s.Instance
 	switch {
 	case !p.p.Finalizer:
 		return Result{}, nil
 	case p.p.Annotations[proxy.SkipCleanupAnnotation] == "true": // also when nobody knows the provider any more
-		p.Logger.WarnContext(ctx, "clean-up skipped: an instance may be left running", "proxy", p.p.Key,
+		p.Logger.WarnContext(ctx, "cleanup skipped: an instance may be left running", "proxy", p.p.Key,
 			"provider", last.Provider, "id", last.ID, "incarnation", last.Incarnation)
 		return p.setFinalizer(ctx, false)
 	case last.ID == "": // the intent would be here

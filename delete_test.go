@@ -203,14 +203,14 @@ func TestDelete(t *testing.T) {
 			after:  time.Minute,
 		},
 		{
-			name:   "nobody knows the provider, and the clean-up is skipped",
+			name:   "nobody knows the provider, and the cleanup is skipped",
 			record: ready(time.Hour, deleting, annotated(proxy.SkipCleanupAnnotation, "true")),
 			given:  func(w *world) { delete(w.reconciler.Providers, "cloud") },
 			calls:  []string{"finalizer false"},
 			after:  time.Second,
 		},
 		{
-			name:   "the clean-up is skipped: no call",
+			name:   "the cleanup is skipped: no call",
 			record: ready(time.Hour, deleting, annotated(proxy.SkipCleanupAnnotation, "true")),
 			given:  has(there(provider.Running, "i-1")),
 			calls:  []string{"finalizer false"},

@@ -244,7 +244,7 @@ func (h *history) declare(k proxy.Key, s proxy.Spec) {
 	}
 }
 
-// meddle does what people do besides edits: rotate or remove a Secret, ask for a retry, skip a clean-up, edit a record that
+// meddle does what people do besides edits: rotate or remove a Secret, ask for a retry, skip a cleanup, edit a record that
 // no validation has seen.
 func (h *history) meddle(k proxy.Key) {
 	name := fmt.Sprint("s", h.rng.IntN(2))
@@ -285,7 +285,7 @@ func (h *history) skip(k proxy.Key) {
 	for _, i := range h.world.insts {
 		i.abandoned = i.abandoned || i.Marks.UID == p.UID
 	}
-	h.log("%s: clean-up skipped", k.Name)
+	h.log("%s: cleanup skipped", k.Name)
 }
 
 // calm ends all faults and puts right what people got wrong.

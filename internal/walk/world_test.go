@@ -37,7 +37,7 @@ type inst struct {
 	built            string // the inputs that it was made from
 	ready, stop, end int    // when it runs, stops and is gone; 0: not yet decided
 	doomed           error  // the create comes to nothing, for this reason
-	abandoned        bool   // somebody skipped its clean-up
+	abandoned        bool   // somebody skipped its cleanup
 }
 
 // seen is what an all-knowing reader would have seen of one ID from a time on.
@@ -58,7 +58,7 @@ type world struct {
 	tokens  map[string]bool   // of creates that made something: none is made for the same token again
 	twice   bool              // a token came with a second intent
 	later   map[int][]func()
-	skipped map[string]int  // by UID: when its clean-up was skipped
+	skipped map[string]int  // by UID: when its cleanup was skipped
 	probed  map[string]bool // by incarnation: it was found healthy
 	denied  int             // until this tick Get is forbidden
 	made    int             // instances
