@@ -106,6 +106,11 @@ func writeFile(t *testing.T, path, text string) {
 // apply does what a process does when it starts.
 func (f *fixture) apply() error {
 	f.t.Helper()
+	return f.applyWithin(f.t.Context())
+}
+
+func (f *fixture) applyWithin(ctx context.Context) error {
+	f.t.Helper()
 	sources := manifest.Sources{Files: []string{f.file}, SecretsDir: f.secretsDir}
 	set, err := manifest.Load(sources)
 	if err != nil {
@@ -118,7 +123,7 @@ func (f *fixture) apply() error {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return f.applier.Apply(f.t.Context(), set)
+	return f.applier.Apply(ctx, set)
 }
 
 // run applies and follows until the test ends.
@@ -554,6 +559,49 @@ func TestStoreErrorsAreTriedAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A store may name the proxy as the place of its document does.
+func TestStoreErrorNamesTheProxyOnce(t *testing.T) {
+	f := newFixture(t, doc("a", "one"))
+	f.faulty().set(faults{put: fmt.Errorf("default/a: %w", errors.New("no space left on device"))})
+	if err := f.apply(); err == nil || !strings.HasSuffix(err.Error(), "document 1, Proxy default/a: no space left on device") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A process that is told to end does not wait for all of its documents.
+func TestApplyEndsBetweenTwoDocuments(t *testing.T) {
+	f := newFixture(t, docs(10))
+	ctx, cancel := context.WithCancel(t.Context())
+	f.faulty().set(faults{before: func(k proxy.Key) {
+		if k.Name == "p02" {
+			cancel()
+		}
+	}})
+	if err := f.applyWithin(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	f.wants("p00=local", "p01=local", "p02=local")
+	f.store = f.memory
+	if err := f.apply(); err != nil {
+		t.Fatal(err)
+	}
+	f.count(10)
+
+	f.write(config)
+	f.allow = 10
+	gone := 0
+	ctx, cancel = context.WithCancel(t.Context())
+	f.faulty().set(faults{before: func(proxy.Key) {
+		if gone++; gone == 3 {
+			cancel()
+		}
+	}})
+	if err := f.applyWithin(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	f.count(7)
 }
 
 func TestStoreErrorAtStart(t *testing.T) {

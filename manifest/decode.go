@@ -3,7 +3,9 @@ package manifest
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -111,10 +113,29 @@ func (d *decoder) scalar(path string, v any, to reflect.Value) {
 	if err == nil {
 		err = json.Unmarshal(b, to.Addr().Interface())
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case to.CanInt() && excess(v) != "":
+		d.add(path, fmt.Sprintf("is %s a number: must be %s, which is up to %d",
+			excess(v), wanted(to.Type()), math.MaxInt64>>(64-to.Type().Bits())))
+	default:
 		d.add(path, "must be "+wanted(to.Type())+", not "+named(v))
 	}
 }
+
+// excess says how a whole number misses a type that did not take it, or "" of what is no whole number.
+func excess(v any) string {
+	n := reflect.ValueOf(v)
+	switch {
+	case n.CanInt() && n.Int() < 0, n.CanFloat() && n.Float() < 0 && isWhole(n.Float()):
+		return "too small"
+	case n.CanInt(), n.CanUint(), n.CanFloat() && isWhole(n.Float()):
+		return "too large"
+	}
+	return ""
+}
+
+func isWhole(f float64) bool { return f == math.Trunc(f) && !math.IsInf(f, 0) }
 
 // custom is for types that read themselves. What they say may quote the value, so no Secret has one.
 func (d *decoder) custom(path string, v any, to json.Unmarshaler) {

@@ -193,7 +193,14 @@ func TestBadDocuments(t *testing.T) {
 			inProxy + "spec.maxLeases: must be a whole number of at most 32 bits, not a number without quotes",
 			inProxy + "spec.mode: must be a string, not a number without quotes",
 			inProxy + "spec.placement: must be an object, not a string",
-			inProxy + "spec.port: must be a whole number of at most 32 bits, not a number without quotes",
+			inProxy + "spec.port: is too large a number: must be a whole number of at most 32 bits, which is up to 2147483647",
+		}},
+		{"numbers that do not fit", header + "spec: {provider: local, maxLeases: 99999999999, port: -3000000000, placement: {diskSizeGb: 1e30}, healthCheck: {successThreshold: 1.5, failureThreshold: 18446744073709551615}}", []string{
+			inProxy + "spec.healthCheck.failureThreshold: is too large a number: must be a whole number of at most 32 bits, which is up to 2147483647",
+			inProxy + "spec.healthCheck.successThreshold: must be a whole number of at most 32 bits, not a number without quotes",
+			inProxy + "spec.maxLeases: is too large a number: must be a whole number of at most 32 bits, which is up to 2147483647",
+			inProxy + "spec.placement.diskSizeGb: is too large a number: must be a whole number of at most 64 bits, which is up to 9223372036854775807",
+			inProxy + "spec.port: is too small a number: must be a whole number of at most 32 bits, which is up to 2147483647",
 		}},
 		{"values that are not valid", "apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata: {namespace: B}\nspec: {port: 70000, healthCheck: {timeout: -1s}}", []string{
 			`fleet.yaml:1: document 1, Proxy B/: metadata.namespace: must be 1 to 63 lower-case letters, digits or '-', beginning and ending with a letter or digit, not "B"`,

@@ -106,29 +106,46 @@ func (s *Set) where(k proxy.Key) string {
 }
 
 // carryOut does what is left of the plan, as far as it can, and returns what failed. What waits for a record that is on
-// its way out has not failed.
+// its way out has not failed. When ctx ends, so does the work, after the record that it is at.
 func (p *plan) carryOut(ctx context.Context, store Store) error {
 	var problems []error
 	p.put = slices.DeleteFunc(p.put, func(k proxy.Key) bool {
+		if ctx.Err() != nil {
+			return false
+		}
 		after, err := store.Put(ctx, k, p.set.Proxies[k], source)
 		switch {
 		case err == nil:
 			p.count(p.before.records[k], after)
 		case !errors.Is(err, proxy.ErrTerminating):
-			problems = append(problems, fmt.Errorf("%s: %w", p.set.where(k), err))
+			problems = append(problems, fmt.Errorf("%s: %w", p.set.where(k), unnamed(k, err)))
 		}
 		return err == nil
 	})
 	p.remove = slices.DeleteFunc(p.remove, func(k proxy.Key) bool {
+		if ctx.Err() != nil {
+			return false
+		}
 		err := store.Delete(ctx, k)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("cannot delete Proxy %v: %w", k, err))
+			problems = append(problems, fmt.Errorf("cannot delete Proxy %v: %w", k, unnamed(k, err)))
 		} else {
 			p.deleted++
 		}
 		return err == nil
 	})
+	if p.left() > 0 {
+		problems = append(problems, ctx.Err())
+	}
 	return errors.Join(problems...)
+}
+
+// unnamed leaves out the name of a proxy, which its place has already.
+func unnamed(k proxy.Key, err error) error {
+	if inner := errors.Unwrap(err); inner != nil && err.Error() == k.String()+": "+inner.Error() {
+		return inner
+	}
+	return err
 }
 
 func (p *plan) count(before, after *proxy.Proxy) {

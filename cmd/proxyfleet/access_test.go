@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -77,5 +78,44 @@ func TestTokenAndTLS(t *testing.T) {
 	wants(get("--token-file", p.path("token")), 1, "--ca-file names the certificates to trust") // the last good one is in use
 	if strings.Contains(s.log.String(), "a-token") {
 		t.Error("the log holds the token")
+	}
+}
+
+// Who may reach a fleet without a token by its name may also change it, if that is what was asked for.
+func TestOpenToEverybody(t *testing.T) {
+	s := startEmpty(t, "--listen", "0.0.0.0:0", "--insecure-no-token")
+	if r := s.cli("lease", "acquire"); r.code != 1 || !strings.Contains(r.stderr, "no proxy matches the selector") {
+		t.Errorf("at %s: got %+v", s.url, r)
+	}
+	local := startEmpty(t, "--insecure-no-token")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, local.url+"/v1/leases", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Host = "rebound.example"
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusForbidden {
+		t.Errorf("a fleet of this machine alone answers %s to a name that somebody else resolves", answer.Status)
+	}
+}
+
+// A token that no request could bear is refused by where it came from.
+func TestTokenOfTheEnvironmentIsNamed(t *testing.T) {
+	p := newPlace(t)
+	p.write("fleet.yaml", p.configuration())
+	t.Setenv("PROXYFLEET_TOKEN", "open sesame")
+	for _, args := range [][]string{{"run", "-f", p.path("fleet.yaml"), "--listen", "127.0.0.1:0"}, {"get", "proxies"}} {
+		r := call(t, args...)
+		if r.code != 1 || !strings.HasPrefix(r.stderr, "proxyfleet: PROXYFLEET_TOKEN holds characters that a header cannot carry") {
+			t.Errorf("%s: got %+v", args[0], r)
+		}
+	}
+	if left, err := os.ReadDir(p.dir); err != nil || len(left) != 1 {
+		t.Errorf("the start that was refused leaves %v, %v", left, err)
 	}
 }

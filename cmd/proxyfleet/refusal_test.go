@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -31,11 +32,15 @@ func TestRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]string{"empty": "", "blank": "\n", "token": "secret\n", "json.db": `{"proxies": []}`, "truncated.db": string(whole[:5000])}
+	files := map[string]string{"empty": "", "blank": "\n", "token": "secret\n", "phrase": "open sesame\n", "json.db": `{"proxies": []}`, "truncated.db": string(whole[:5000])}
 	for name, content := range files {
 		if err := os.WriteFile(p.path(name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe") // not in the place, all of whose files are read in the end
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	tests := []struct {
 		name     string
@@ -62,10 +67,14 @@ func TestRefusals(t *testing.T) {
 
 		{name: "empty token file", args: []string{"run", "-f", "{file}", "--token-file", "{dir}/empty"}, want: "token file {dir}/empty is empty"},
 		{name: "blank token file", args: []string{"run", "-f", "{file}", "--token-file", "{dir}/blank"}, want: "token file {dir}/blank is empty"},
+		{name: "token that no header can carry", args: []string{"run", "-f", "{file}", "--token-file", "{dir}/phrase"}, want: "token file {dir}/phrase holds characters that a header cannot carry"},
+		{name: "token file is a pipe", args: []string{"run", "-f", "{file}", "--token-file", "{pipe}"}, want: "{pipe}: is not a regular file"},
 		{name: "open to others without a token", args: []string{"run", "-f", "{file}", "--listen", ":0"}, code: 2, want: "--listen :0 lets other machines in, and there is no token"},
 		{name: "no address", args: []string{"run", "-f", "{file}", "--listen", "8090"}, code: 2, want: "--listen 8090: address 8090: missing port"},
 		{name: "address in use", args: []string{"run", "-f", "{file}", "--listen", taken.Addr().String()}, want: "cannot serve at " + taken.Addr().String() + ": bind: address already in use"},
 		{name: "half of TLS", args: []string{"run", "-f", "{file}", "--tls-cert-file", "{dir}/token"}, code: 2, want: "--tls-cert-file and --tls-key-file go together"},
+		{name: "certificate is a pipe", args: []string{"run", "-f", "{file}", "--tls-cert-file", "{pipe}", "--tls-key-file", "{dir}/token"}, want: "{pipe}: is not a regular file"},
+		{name: "CA file is a pipe", args: []string{"get", "proxies", "--ca-file", "{pipe}"}, want: "{pipe}: is not a regular file"},
 		{name: "no certificate", args: []string{"run", "-f", "{file}", "--tls-cert-file", "{dir}/token", "--tls-key-file", "{dir}/token"}, want: "TLS certificate {dir}/token with key {dir}/token: "},
 
 		{name: "state is a directory", args: []string{"run", "-f", "{file}", "--state", "{dir}"}, want: "state file {dir}: "},
@@ -95,7 +104,7 @@ func TestRefusals(t *testing.T) {
 			if err := os.WriteFile(file, []byte(cmp.Or(test.document, ok)), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			fill := strings.NewReplacer("{file}", file, "{dir}", p.dir).Replace
+			fill := strings.NewReplacer("{file}", file, "{dir}", p.dir, "{pipe}", pipe).Replace
 			args := []string{"run", "-f", file}
 			if test.args != nil {
 				args = args[:0]
@@ -113,10 +122,10 @@ func TestRefusals(t *testing.T) {
 			if !complaint.MatchString(got.stderr) || !strings.Contains(got.stderr, fill(test.want)) {
 				t.Errorf("stderr is %q, want one line that says %q", got.stderr, test.want)
 			}
+			if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
+				t.Errorf("a start that was refused leaves %q", left)
+			}
 			if test.args == nil {
-				if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
-					t.Errorf("a start that was refused leaves %q", left)
-				}
 				if got.code = call(t, "validate", "-f", file).code; got.code != 1 {
 					t.Errorf("validate exits with %d", got.code)
 				}

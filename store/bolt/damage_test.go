@@ -264,6 +264,11 @@ func TestCutShortWhileOpen(t *testing.T) {
 			t.Log(err)
 		}
 	}
+	select {
+	case <-s.Failed():
+	default:
+		t.Error("Failed does not tell")
+	}
 	if got, err := s.List(t.Context()); err != nil || !cmp.Equal(want, got) {
 		t.Errorf("the failed write shows, or reads fail: %v", err)
 	}

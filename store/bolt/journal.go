@@ -41,6 +41,7 @@ type journal struct {
 	mu sync.Mutex
 	// failed is why nothing is written any more.
 	failed error
+	ended  chan struct{} // closed when failed is set
 }
 
 var _ proxy.Journal = (*journal)(nil)
@@ -99,9 +100,17 @@ func (j *journal) write(do func(*bbolt.Tx) error) error {
 	}
 	if _, fault := errors.AsType[*faultError](err); fault || j.reached(id) {
 		j.failed = fmt.Errorf("the state file takes no more writes until it is opened again: %w", err)
+		close(j.ended)
 		return j.failed
 	}
 	return err
+}
+
+// failure returns why nothing is written any more, or nil.
+func (j *journal) failure() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failed
 }
 
 // reached says whether the file is in the state that a transaction made, or could not say.

@@ -118,7 +118,7 @@ func load(db *bbolt.DB, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("belongs to fleet %q, not to the declared %q: declare the one that it belongs to, or name another file",
 			fleet, cfg.Fleet)
 	}
-	j := &journal{update: db.Update, view: db.View, close: db.Close}
+	j := &journal{update: db.Update, view: db.View, close: db.Close, ended: make(chan struct{})}
 	m := proxy.NewMemory(proxy.MemoryConfig{Fleet: fleet, Secrets: cfg.Secrets, Journal: j, Records: records})
 	return &Store{Memory: m, journal: j, fleet: fleet}, nil
 }
@@ -141,6 +141,21 @@ func (s *Store) Backup(w io.Writer) error {
 		return fmt.Errorf("backup: %w", err)
 	}
 	return nil
+}
+
+// Failed is closed when the file takes no more writes until it is opened again: a sync failed, or the file was damaged under
+// the process. Reads are still answered from memory, but nothing changes any more, so a process should end then.
+func (s *Store) Failed() <-chan struct{} { return s.journal.ended }
+
+// Err returns why the file takes no more writes, once Failed is closed, and nil before. A write that failed by itself, as
+// on a full disk, does not count: the next one may succeed.
+func (s *Store) Err() error {
+	select {
+	case <-s.journal.ended:
+		return s.journal.failure()
+	default: // without waiting for the write that is under way
+		return nil
+	}
 }
 
 // Close lets go of the file. Later writes fail; reads are answered from memory.

@@ -416,12 +416,23 @@ func TestFailedSyncEndsWriting(t *testing.T) {
 	path, want := filled(t, 3)
 	s := openTest(t, Config{Path: path})
 	failed := errors.New("input/output error")
+	if err := s.Err(); err != nil {
+		t.Errorf("before the failure: %v", err)
+	}
 	update := s.journal.update
 	s.journal.update = func(do func(*bbolt.Tx) error) error { return errors.Join(update(do), failed) }
 	p := want[0].Clone()
 	p.Status.Phase = proxy.Failed
 	if _, err := s.UpdateStatus(t.Context(), p); !errors.Is(err, failed) {
 		t.Errorf("got %v, want %v", err, failed)
+	}
+	select {
+	case <-s.Failed():
+	default:
+		t.Error("Failed does not tell")
+	}
+	if err := s.Err(); !errors.Is(err, failed) {
+		t.Errorf("Err() = %v, want %v", err, failed)
 	}
 	s.journal.update = update
 	if _, err := s.UpdateStatus(t.Context(), p); !errors.Is(err, failed) {

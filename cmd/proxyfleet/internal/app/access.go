@@ -4,15 +4,19 @@ import (
 	"net"
 )
 
-// checkAccess refuses to let the network do what it likes with the fleet: without a token, the API is for this machine.
-func checkAccess(address string, hasToken, insecure bool) error {
+// checkAccess refuses to let the network do what it likes with the fleet: without a token, the API is for this machine,
+// unless everybody is meant to be served.
+func checkAccess(address string, hasToken, insecure bool) (everybody bool, err error) {
 	resolved, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
-		return misused("--listen %s: %v", address, err)
+		return false, misused("--listen %s: %v", address, err)
 	}
-	if hasToken || insecure || resolved.IP.IsLoopback() {
-		return nil
+	if hasToken || resolved.IP.IsLoopback() {
+		return false, nil
 	}
-	return misused("--listen %s lets other machines in, and there is no token: give one by --token-file or %s, or say --insecure-no-token if everybody may lease, read and change",
+	if insecure {
+		return true, nil
+	}
+	return false, misused("--listen %s lets other machines in, and there is no token: give one by --token-file or %s, or say --insecure-no-token if everybody may lease, read and change",
 		address, tokenVariable)
 }

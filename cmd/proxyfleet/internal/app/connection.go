@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/proxyfleet/fleet/cmd/proxyfleet/internal/smallfile"
 	"github.com/proxyfleet/fleet/discovery/client"
 	"github.com/proxyfleet/fleet/lease"
 )
@@ -60,7 +61,7 @@ func (c *connection) dial() (*client.Client, error) {
 
 // trusting returns an HTTP client that trusts the certificates of a file and no others.
 func trusting(path string) (*http.Client, error) {
-	pem, err := os.ReadFile(path)
+	pem, err := smallfile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("CA file: %w", err)
 	}

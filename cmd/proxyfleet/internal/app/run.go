@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -59,7 +60,11 @@ that outlive the process run on.`,
 			}
 			log := logging.New(cmd.ErrOrStderr(), o.logFormat, o.logLevel)
 			s, err := open(cmd.Context(), o, types, log)
-			if err != nil {
+			switch {
+			case errors.Is(err, context.Canceled):
+				log.Info("ended before all documents were applied", "err", err)
+				return nil
+			case err != nil:
 				return err
 			}
 			return runWithin(cmd.Context(), s, o.shutdownTimeout)

@@ -34,7 +34,8 @@ func open(ctx context.Context, o runOptions, types map[string]ProviderType, log 
 	if err != nil {
 		return nil, err
 	}
-	if err := checkAccess(o.listen, !token.IsZero(), o.insecureNoToken); err != nil {
+	everybody, err := checkAccess(o.listen, !token.IsZero(), o.insecureNoToken)
+	if err != nil {
 		return nil, err
 	}
 	set, _, err := o.load(types)
@@ -57,7 +58,10 @@ func open(ctx context.Context, o runOptions, types map[string]ProviderType, log 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.join(o, configuration(set), types, token); err != nil {
+	if err := s.join(o, configuration(set), types); err != nil {
+		return nil, err
+	}
+	if err := s.publish(token, everybody); err != nil {
 		return nil, err
 	}
 	s.applier, err = manifest.NewApplier(manifest.ApplierConfig{Sources: o.sources(), Store: s.store, Secrets: secrets, Logger: log,
@@ -72,8 +76,8 @@ func open(ctx context.Context, o runOptions, types map[string]ProviderType, log 
 	return s, nil
 }
 
-// join makes the fleet over the open store, and its API.
-func (s *standalone) join(o runOptions, c *manifest.Configuration, types map[string]ProviderType, token secret.Text) error {
+// join makes the fleet over the open store.
+func (s *standalone) join(o runOptions, c *manifest.Configuration, types map[string]ProviderType) error {
 	providers, err := o.openProviders(c, types, s.store.Fleet(), s.log)
 	if err != nil {
 		return err
@@ -95,19 +99,30 @@ func (s *standalone) join(o runOptions, c *manifest.Configuration, types map[str
 		Intervals:    o.intervals,
 		Logger:       s.log,
 	})
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+// publish makes the API of the fleet.
+func (s *standalone) publish(token secret.Text, everybody bool) (err error) {
 	s.api, err = discovery.New(discovery.Config{
 		Proxies:      s.store,
 		Leases:       s.fleet.Leases(),
 		ActiveLeases: s.fleet.Leases().Counts,
-		Ready:        s.fleet.Ready,
+		Ready:        s.ready,
 		Backup:       s.store.Backup,
 		Token:        token,
+		AnyHost:      everybody,
 		Logger:       s.log,
 	})
 	return err
+}
+
+// ready says why nothing can be leased, or returns nil.
+func (s *standalone) ready(ctx context.Context) error {
+	if err := s.store.Err(); err != nil {
+		return err
+	}
+	return s.fleet.Ready(ctx)
 }
 
 // announce says what somebody who reads the log of a start looks for.
@@ -136,14 +151,27 @@ func (s *standalone) run(ctx context.Context) error {
 		}
 	})
 	parts.Go(func() { s.applier.Run(keeping) })
+	parts.Go(func() {
+		select {
+		case <-s.store.Failed():
+			s.log.Error("the state file takes no more writes: the process ends, for a start opens it again", "err", s.store.Err())
+			stop(s.store.Err())
+		case <-keeping.Done():
+		}
+	})
 	serverErr := s.server.Run(ctx, s.api)
 	release()
 	parts.Wait()
 	return errors.Join(serverErr, fleetErr, s.close())
 }
 
+// close closes the store, and returns why it failed if it did before.
 func (s *standalone) close() error {
-	if err := s.store.Close(); err != nil {
+	err := s.store.Close()
+	if failed := s.store.Err(); failed != nil {
+		return failed
+	}
+	if err != nil {
 		return fmt.Errorf("the state file could not be closed: %w", err)
 	}
 	return nil

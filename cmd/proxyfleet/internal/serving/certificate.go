@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
+
+	"github.com/proxyfleet/fleet/cmd/proxyfleet/internal/smallfile"
 )
 
 // certificate is a pair of files and what was last understood of them.
@@ -47,8 +48,8 @@ func (c *certificate) current() *tls.Certificate {
 
 // update takes over the files if they differ from the last look. Whatever is wrong with them is an error only once.
 func (c *certificate) update() (changed bool, err error) {
-	cert, certErr := os.ReadFile(c.certFile)
-	key, keyErr := os.ReadFile(c.keyFile)
+	cert, certErr := smallfile.Read(c.certFile)
+	key, keyErr := smallfile.Read(c.keyFile)
 	err = errors.Join(certErr, keyErr)
 	now := content{string(cert), string(key), fmt.Sprint(err)}
 	if now == c.seen {
