@@ -59,6 +59,7 @@ type instance struct {
 var (
 	_ provider.Provider    = (*listeners)(nil)
 	_ provider.Runner      = (*listeners)(nil)
+	_ provider.Opener      = (*listeners)(nil)
 	_ provider.Delayer     = (*listeners)(nil)
 	_ provider.Constructor = New
 )
@@ -111,6 +112,16 @@ func (p *listeners) Run(ctx context.Context) error {
 	<-ctx.Done()
 	p.stop()
 	return nil
+}
+
+// Opened waits until Run has opened the listeners.
+func (p *listeners) Opened(ctx context.Context) error {
+	select {
+	case <-p.opened:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (p *listeners) start() error {

@@ -1,6 +1,7 @@
 package local_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -320,4 +321,19 @@ func TestRunsOnce(t *testing.T) {
 		t.Error("a second Run returned no error")
 	}
 	stop()
+}
+
+// A fleet leases nothing until the listeners of before are open.
+func TestOpened(t *testing.T) {
+	p := open(t, provider.Environment{Fleet: "home", StateDir: t.TempDir()}, local.Config{Addresses: []string{"127.0.0.1"}})
+	opener := p.(provider.Opener)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := opener.Opened(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("before Run: %v, want %v", err, context.Canceled)
+	}
+	defer runUntilStopped(t, p)()
+	if err := opener.Opened(t.Context()); err != nil {
+		t.Errorf("while it runs: %v", err)
+	}
 }
