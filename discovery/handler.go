@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/proxyfleet/fleet/discovery/internal/wire"
 )
@@ -36,7 +37,7 @@ func New(c Config) (http.Handler, error) {
 	}
 	a := &api{Config: c.withDefaults(), mux: http.NewServeMux()}
 	a.mux.HandleFunc(healthzRoute, healthz)
-	a.mux.HandleFunc(readyzRoute, a.readyz)
+	a.mux.HandleFunc(readyzRoute, a.answering(a.readyz))
 	for pattern, serve := range map[string]endpoint{
 		"GET /v1/proxies":                                  a.listProxies,
 		"GET /v1/proxies/{namespace}/{name}":               withoutQuery(a.getProxy),
@@ -103,13 +104,22 @@ func (h headersOnly) WriteHeader(int)             {}
 func healthz(w http.ResponseWriter, _ *http.Request) { writeOK(w) }
 
 // readyz says whether it serves.
-func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
-	if err := a.Ready(r.Context()); err != nil {
-		w.Header().Set("Retry-After", "1")
-		a.fail(w, r, &problem{http.StatusServiceUnavailable, wire.NotReady, "not ready: " + err.Error()})
-		return
+func (a *api) readyz(w http.ResponseWriter, r *http.Request) error {
+	if err := a.ready(w, r); err != nil {
+		return err
 	}
 	writeOK(w)
+	return nil
+}
+
+// ready returns the answer of a process that cannot serve yet, and nil if it can.
+func (a *api) ready(w http.ResponseWriter, r *http.Request) error {
+	err := a.Ready(r.Context())
+	if err == nil {
+		return nil
+	}
+	setRetryAfter(w, time.Second)
+	return &problem{http.StatusServiceUnavailable, wire.NotReady, "not ready: " + err.Error()}
 }
 
 func writeOK(w http.ResponseWriter) {

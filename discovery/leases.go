@@ -3,7 +3,9 @@ package discovery
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/proxyfleet/fleet/discovery/internal/wire"
 	"github.com/proxyfleet/fleet/lease"
@@ -14,11 +16,11 @@ func (a *api) acquire(w http.ResponseWriter, r *http.Request) error {
 	if err := readBody(r, &body); err != nil {
 		return err
 	}
-	if body.Count < 0 {
-		return invalid("count must be at least 1, not %d", body.Count)
+	if err := checkLeaseRequest(body); err != nil {
+		return err
 	}
-	if body.WaitSeconds < 0 {
-		return invalid("waitSeconds must not be negative, not %d", body.WaitSeconds)
+	if err := a.ready(w, r); err != nil {
+		return err
 	}
 	grant, err := a.Leases.Acquire(r.Context(), lease.Request{
 		ID:       body.RequestID,
@@ -29,6 +31,9 @@ func (a *api) acquire(w http.ResponseWriter, r *http.Request) error {
 		Session:  body.Session,
 		Count:    body.Count,
 	})
+	if errors.Is(err, lease.ErrNotSupported) {
+		return notSupported(body, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -38,6 +43,67 @@ func (a *api) acquire(w http.ResponseWriter, r *http.Request) error {
 	}
 	writeJSON(w, http.StatusCreated, answer)
 	return nil
+}
+
+// The limits of what the fleet remembers of a request. Those of a selector are those of a proxy's attributes.
+const (
+	maxText          = 256 // bytes
+	maxSelector      = 64
+	maxSelectorKey   = 63  // characters
+	maxSelectorValue = 256 // characters
+)
+
+// checkLeaseRequest returns what is wrong with a request, as far as that is not for the lease store to say.
+func checkLeaseRequest(r wire.LeaseRequest) error {
+	for _, field := range []struct{ name, value string }{{"target", r.Target}, {"requestID", r.RequestID}, {"session", r.Session}} {
+		if err := checkText(field.name, field.value); err != nil {
+			return err
+		}
+	}
+	if r.Count < 0 {
+		return invalid("count must be at least 1, not %d", r.Count)
+	}
+	if r.WaitSeconds < 0 {
+		return invalid("waitSeconds must not be negative, not %d", r.WaitSeconds)
+	}
+	return checkSelector(r.Selector)
+}
+
+func checkText(field, s string) error {
+	if len(s) > maxText {
+		return invalid("%s must be at most %d bytes long, not %d", field, maxText, len(s))
+	}
+	return nil
+}
+
+func checkSelector(s wire.Selector) error {
+	if len(s) > maxSelector {
+		return invalid("selector must have at most %d attributes, not %d", maxSelector, len(s))
+	}
+	for k, v := range s {
+		if utf8.RuneCountInString(k) > maxSelectorKey || utf8.RuneCountInString(v) > maxSelectorValue {
+			return invalid("selector must have keys of at most %d characters and values of at most %d", maxSelectorKey, maxSelectorValue)
+		}
+	}
+	return nil
+}
+
+// notSupported names what a request asks for beyond one lease at once, where the lease store cannot do all of it.
+func notSupported(r wire.LeaseRequest, err error) error {
+	var asked []string
+	if r.Session != "" {
+		asked = append(asked, "session")
+	}
+	if r.Count > 1 {
+		asked = append(asked, "count above 1")
+	}
+	if r.WaitSeconds > 0 {
+		asked = append(asked, "waitSeconds")
+	}
+	if len(asked) == 0 {
+		return err
+	}
+	return &problem{http.StatusNotImplemented, wire.NotSupported, sentence(lease.ErrNotSupported) + ": " + strings.Join(asked, ", ")}
 }
 
 func (a *api) renew(w http.ResponseWriter, r *http.Request) error {
@@ -58,8 +124,15 @@ func (a *api) report(w http.ResponseWriter, r *http.Request) error {
 	if err := readBody(r, &body); err != nil {
 		return err
 	}
+	if err := checkText("target", body.Target); err != nil {
+		return err
+	}
 	report := lease.Report{Outcome: lease.Outcome(body.Result), Target: body.Target}
-	if err := a.Leases.Report(r.Context(), r.PathValue("id"), report); err != nil {
+	err := a.Leases.Report(r.Context(), r.PathValue("id"), report)
+	if errors.Is(err, lease.ErrInvalidResult) {
+		return &problem{http.StatusBadRequest, wire.InvalidResult, "result must be ok, rate_limited, banned or failed"}
+	}
+	if err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -16,7 +16,8 @@ import (
 	"github.com/proxyfleet/fleet/discovery/internal/wire"
 )
 
-// readBody reads the one JSON object that a body must be. It knows every field, or names the one that it does not.
+// readBody reads the one JSON object that a body must be. It knows every field, or names the one that it does not, and
+// takes none twice.
 func readBody(r *http.Request, into any) error {
 	body, err := io.ReadAll(r.Body)
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -37,6 +38,27 @@ func readBody(r *http.Request, into any) error {
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return invalid("the body must be one JSON object, with nothing behind it")
+	}
+	return checkNames(body, reflect.TypeOf(into).Elem())
+}
+
+// checkNames finds what package encoding/json tolerates in an object that it has read into a struct: the name of a field in
+// another case, and a field that is there twice.
+func checkNames(object []byte, t reflect.Type) error {
+	seen := map[string]bool{}
+	for field := range t.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		seen[name] = false
+	}
+	for _, name := range wire.Names(object) {
+		again, known := seen[name]
+		if !known {
+			return invalid("unknown field %q", name)
+		}
+		if again {
+			return invalid("%s must be given once", name)
+		}
+		seen[name] = true
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 func TestRequestsThatCannotBeUnderstood(t *testing.T) {
 	const selector = `selector must be an object whose values are strings, such as {"region": "eu"}`
+	const selectorLength = "selector must have keys of at most 63 characters and values of at most 256"
 	tests := []struct {
 		name   string
 		target string
@@ -35,6 +36,19 @@ func TestRequestsThatCannotBeUnderstood(t *testing.T) {
 		{"unknown field", "POST /v1/leases", `{"ttl":300}`, `unknown field "ttl"`},
 		{"unknown field of a renewal", "POST /v1/leases/x/renew", `{"ttl":300}`, `unknown field "ttl"`},
 		{"unknown field of a report", "POST /v1/leases/x/report", `{"outcome":"ok"}`, `unknown field "outcome"`},
+		{"field in another case", "POST /v1/leases", `{"ttlseconds":300}`, `unknown field "ttlseconds"`},
+		{"field in another case of a report", "POST /v1/leases/x/report", `{"result":"ok","Target":"example.com"}`, `unknown field "Target"`},
+		{"field twice", "POST /v1/leases", `{"target":"a","ttlSeconds":1,"target":"b"}`, "target must be given once"},
+		{"field twice, escaped", "POST /v1/leases/x/renew", `{"ttlSeconds":1,"ttl\u0053econds":2}`, "ttlSeconds must be given once"},
+		{"selector twice", "POST /v1/leases", `{"selector":{"a":"b"},"selector":null}`, "selector must be given once"},
+		{"selector with an attribute twice", "POST /v1/leases", `{"selector":{"region":"eu","region":"us"}}`, "selector must have each attribute once"},
+		{"long target", "POST /v1/leases", `{"target":"` + long(257) + `"}`, "target must be at most 256 bytes long, not 257"},
+		{"long target of a report", "POST /v1/leases/x/report", `{"result":"ok","target":"` + long(257) + `"}`, "target must be at most 256 bytes long, not 257"},
+		{"long request ID", "POST /v1/leases", `{"requestID":"` + long(257) + `"}`, "requestID must be at most 256 bytes long, not 257"},
+		{"long session", "POST /v1/leases", `{"session":"` + strings.Repeat("ä", 129) + `"}`, "session must be at most 256 bytes long, not 258"},
+		{"wide selector", "POST /v1/leases", selectorOf(65), "selector must have at most 64 attributes, not 65"},
+		{"selector with a long key", "POST /v1/leases", `{"selector":{"` + long(64) + `":"v"}}`, selectorLength},
+		{"selector with a long value", "POST /v1/leases", `{"selector":{"k":"` + long(257) + `"}}`, selectorLength},
 		{"selector that is a list", "POST /v1/leases", `{"selector":["eu"]}`, selector},
 		{"selector with a number", "POST /v1/leases", `{"selector":{"tier":1}}`, selector},
 		{"selector with a null", "POST /v1/leases", `{"selector":{"tier":null}}`, selector},
@@ -84,10 +98,35 @@ func TestRequestsThatCannotBeUnderstood(t *testing.T) {
 	}
 }
 
+func long(n int) string { return strings.Repeat("x", n) }
+
+// selectorOf is a request with a selector of n attributes.
+func selectorOf(n int) string {
+	var attributes []string
+	for i := range n {
+		attributes = append(attributes, fmt.Sprintf(`"k%d":"v"`, i))
+	}
+	return `{"selector":{` + strings.Join(attributes, ",") + `}}`
+}
+
+func TestTheLongestRequestIsServed(t *testing.T) {
+	h := handler(t, config(t))
+	for name, body := range map[string]string{
+		"texts":            fmt.Sprintf(`{"target":%q,"requestID":%[1]q,"session":%[1]q}`, strings.Repeat("ä", 128)),
+		"attributes":       selectorOf(64),
+		"attribute":        fmt.Sprintf(`{"selector":{%q:%q}}`, strings.Repeat("ä", 63), strings.Repeat("ä", 256)),
+		"nothing":          `{"selector":null,"target":null,"count":null}`,
+		"another's fields": `{"selector":{"selector":"target","target":"selector"}}`,
+	} {
+		if got := serve(t, h, request(t, "POST /v1/leases", body)); got.Code != http.StatusCreated {
+			t.Errorf("%s: status %d: %s", name, got.Code, got.Body)
+		}
+	}
+}
+
 func TestBodyLimit(t *testing.T) {
 	h := handler(t, config(t))
-	const frame = `{"target":""}`
-	body := func(length int) string { return `{"target":"` + strings.Repeat("x", length-len(frame)) + `"}` }
+	body := func(length int) string { return "{" + strings.Repeat(" ", length-len("{}")) + "}" }
 
 	if got := serve(t, h, request(t, "POST /v1/leases", body(64<<10))); got.Code != http.StatusCreated {
 		t.Errorf("64 KiB got %d: %s", got.Code, got.Body)

@@ -149,10 +149,23 @@ func TestRoutes(t *testing.T) {
 			status: 400, want: failure("invalid_ttl", said(lease.ErrTTL)+": 168h0m0s, maximum 1h0m0s"),
 		},
 		{name: "request ID of another request", target: "POST /v1/leases", body: `{}`, refuse: lease.ErrRequestMismatch, status: 422, want: failure("request_mismatch", said(lease.ErrRequestMismatch))},
-		{name: "not supported", target: "POST /v1/leases", body: `{"waitSeconds":1}`, refuse: lease.ErrNotSupported, status: 501, want: failure("not_supported", said(lease.ErrNotSupported))},
+		{name: "not supported", target: "POST /v1/leases", body: `{"waitSeconds":1}`, refuse: lease.ErrNotSupported, status: 501, want: failure("not_supported", said(lease.ErrNotSupported)+": waitSeconds")},
+		{
+			name: "nothing of it supported", target: "POST /v1/leases", body: `{"session":"s","count":2,"waitSeconds":1}`, refuse: lease.ErrNotSupported,
+			status: 501, want: failure("not_supported", said(lease.ErrNotSupported)+": session, count above 1, waitSeconds"),
+		},
+		{name: "not supported for another reason", target: "POST /v1/leases", body: `{"count":1}`, refuse: lease.ErrNotSupported, status: 501, want: failure("not_supported", said(lease.ErrNotSupported))},
 		{
 			name: "another process leads", target: "POST /v1/leases", body: `{}`, refuse: lease.ErrNotReady,
 			status: 503, want: failure("not_ready", said(lease.ErrNotReady)), headers: map[string]string{"Retry-After": "5"},
+		},
+		{
+			name: "acquire before the proxies are known", target: "POST /v1/leases", body: `{}`,
+			with: func(c *discovery.Config) {
+				c.Ready = func(context.Context) error { return errors.New("the records are being read") }
+			},
+			refuse: &lease.NoMatch{},
+			status: 503, want: failure("not_ready", "not ready: the records are being read"), headers: map[string]string{"Retry-After": "1"},
 		},
 		{name: "acquire fails", target: "POST /v1/leases", body: `{}`, refuse: lost, status: 500, want: internal},
 		{name: "acquire is given up", target: "POST /v1/leases", body: `{}`, refuse: context.Canceled, status: 503, want: failure("timeout", "the request ended before it was done")},
@@ -165,7 +178,7 @@ func TestRoutes(t *testing.T) {
 		{name: "renew fails", target: "POST /v1/leases/x/renew", body: `{}`, refuse: lost, status: 500, want: internal},
 
 		{name: "report", target: "POST /v1/leases/lease-1/report", body: `{"result":"banned","target":"example.com"}`, status: 204},
-		{name: "report nonsense", target: "POST /v1/leases/x/report", body: `{"result":"meh"}`, refuse: lease.ErrInvalidResult, status: 400, want: failure("invalid_result", said(lease.ErrInvalidResult))},
+		{name: "report nonsense", target: "POST /v1/leases/x/report", body: `{"result":"meh"}`, refuse: lease.ErrInvalidResult, status: 400, want: failure("invalid_result", "result must be ok, rate_limited, banned or failed")},
 		{name: "report on the unknown", target: "POST /v1/leases/x/report", body: `{"result":"ok"}`, refuse: lease.ErrUnknown, status: 404, want: failure("unknown_lease", said(lease.ErrUnknown))},
 		{name: "report elsewhere", target: "POST /v1/leases/x/report", body: `{"result":"ok"}`, refuse: lease.ErrNotReady, status: 503, want: failure("not_ready", said(lease.ErrNotReady))},
 		{name: "report fails", target: "POST /v1/leases/x/report", body: `{"result":"ok"}`, refuse: lost, status: 500, want: internal},
