@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -41,6 +42,7 @@ type listeners struct {
 	opened     chan struct{} // closed when Run has opened what there was
 
 	mu        sync.Mutex
+	held      *os.File // the lock of the state directory, while Run is under way
 	started   bool
 	running   bool
 	instances map[string]*instance // by name
@@ -90,14 +92,23 @@ func open(env provider.Environment, raw json.RawMessage, iterations int) (provid
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
+	if err := p.load(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// load takes the instances from the files.
+func (p *listeners) load() error {
 	all, err := p.records.load()
 	if err != nil {
-		return nil, fmt.Errorf("instances of the local provider: %w", err)
+		return fmt.Errorf("instances of the local provider: %w", err)
 	}
+	clear(p.instances)
 	for _, r := range all {
 		p.instances[r.Name] = &instance{record: r, gate: newGate(r.Login)}
 	}
-	return p, nil
+	return nil
 }
 
 // Delays says that everything here is at once.
@@ -111,7 +122,7 @@ func (p *listeners) Run(ctx context.Context) error {
 	close(p.opened)
 	<-ctx.Done()
 	p.stop()
-	return nil
+	return p.held.Close()
 }
 
 // Opened waits until Run has opened the listeners.
@@ -131,9 +142,14 @@ func (p *listeners) start() error {
 		return errors.New("the local provider has been run before")
 	}
 	p.started = true
-	if err := p.records.prepare(); err != nil {
+	held, err := p.records.prepare()
+	if err != nil {
 		return fmt.Errorf("state directory of the local provider: %w", err)
 	}
+	if err := p.load(); err != nil { // again: another process may have had the directory since New
+		return errors.Join(err, held.Close())
+	}
+	p.held = held
 	p.running = true
 	for _, in := range p.instances {
 		p.serve(in)

@@ -337,3 +337,25 @@ func TestOpened(t *testing.T) {
 		t.Errorf("while it runs: %v", err)
 	}
 }
+
+// Two processes that work on the same files would undo what the other one does.
+func TestStateDirectoryIsHeld(t *testing.T) {
+	env := provider.Environment{Fleet: "home", StateDir: t.TempDir()}
+	config := local.Config{Addresses: []string{"127.0.0.1"}}
+	first := open(t, env, config)
+	stop := runUntilStopped(t, first)
+	if err := first.(provider.Opener).Opened(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second := open(t, env, config) // which only looks
+	err := second.(provider.Runner).Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), env.StateDir+": is in use by another process") {
+		t.Errorf("the second one: %v", err)
+	}
+	stop()
+	third := open(t, env, config)
+	defer runUntilStopped(t, third)()
+	if err := third.(provider.Opener).Opened(t.Context()); err != nil {
+		t.Errorf("after the end of the first: %v", err)
+	}
+}

@@ -34,6 +34,7 @@ const (
 	recordVersion = 1
 	recordSuffix  = ".json"
 	partSuffix    = ".part" // of a file that is being written
+	lockName      = "lock"
 	maxRecord     = 64 << 10
 )
 
@@ -47,14 +48,26 @@ func (r record) marks() provider.Marks {
 // records is the directory with one file for each instance.
 type records struct{ dir string }
 
-// prepare makes the directory, keeps others out of it, and clears away what a crash left half-written.
-func (d records) prepare() error {
+// prepare makes the directory, keeps others out of it, and clears away what a crash left half-written. No other process
+// can do so until the lock that it returns is closed.
+func (d records) prepare() (held *os.File, err error) {
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	if err := os.Chmod(d.dir, 0o700); err != nil { //nolint:gosec // its owner could not enter a directory that is 0600
-		return err
+		return nil, err
 	}
+	if held, err = d.hold(); err != nil {
+		return nil, err
+	}
+	if err := d.clear(); err != nil {
+		return nil, errors.Join(err, held.Close())
+	}
+	return held, nil
+}
+
+// clear removes what a crash left half-written.
+func (d records) clear() error {
 	parts, err := filepath.Glob(filepath.Join(d.dir, "*"+partSuffix))
 	if err != nil {
 		return err
@@ -65,6 +78,20 @@ func (d records) prepare() error {
 		}
 	}
 	return nil
+}
+
+var errInUse = errors.New("is in use by another process")
+
+// hold keeps the directory to this process until the file that it returns is closed.
+func (d records) hold() (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(d.dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := lock(file); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", d.dir, err), file.Close())
+	}
+	return file, nil
 }
 
 // load reads all files. One that it cannot read, or that is none of its own, is an error: an instance that is overlooked
@@ -80,7 +107,7 @@ func (d records) load() ([]record, error) {
 	var all []record
 	var problems []error
 	for _, entry := range entries {
-		if strings.HasSuffix(entry.Name(), partSuffix) {
+		if entry.Name() == lockName || strings.HasSuffix(entry.Name(), partSuffix) {
 			continue
 		}
 		path := filepath.Join(d.dir, entry.Name())

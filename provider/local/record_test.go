@@ -25,9 +25,11 @@ func TestRecords(t *testing.T) {
 	if all, err := d.load(); err != nil || len(all) != 0 {
 		t.Fatalf("load without a directory = %v, %v, want nothing", all, err)
 	}
-	if err := d.prepare(); err != nil {
+	held, err := d.prepare()
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer held.Close()
 	first, second := aRecord(), aRecord()
 	second.Name, second.Login, second.Address = "proxy-def", nil, netip.MustParseAddr("::1")
 	for _, r := range []record{first, second, first} {
@@ -55,9 +57,11 @@ func TestOnlyTheOwnerReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := records{dir}
-	if err := d.prepare(); err != nil {
+	held, err := d.prepare()
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer held.Close()
 	if err := d.save(aRecord()); err != nil {
 		t.Fatal(err)
 	}
@@ -79,9 +83,11 @@ func TestHalfWritten(t *testing.T) {
 	if all, err := d.load(); err != nil || len(all) != 0 {
 		t.Errorf("load = %v, %v, want nothing", all, err)
 	}
-	if err := d.prepare(); err != nil {
+	held, err := d.prepare()
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer held.Close()
 	if _, err := os.Stat(part); !os.IsNotExist(err) {
 		t.Errorf("the half-written file is still there: %v", err)
 	}
