@@ -64,7 +64,7 @@ func newGetProxies(c *connection) *cobra.Command {
 	}
 	namespace.addFlag(cmd.Flags())
 	output.addFlag(cmd.Flags())
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "of all namespaces")
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list the proxies of all namespaces")
 	addSelector(cmd.Flags(), &selector)
 	return cmd
 }

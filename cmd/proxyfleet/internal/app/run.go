@@ -78,13 +78,13 @@ that outlive the process run on.`,
 func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	o.documents.addFlags(flags)
 	flags.IntVar(&o.allowDelete, "allow-delete", 0, "`N` proxies may vanish from the documents at the start (default: 3, or a fifth of them)")
-	positive(flags, &o.documentsPoll, "documents-poll", time.Second, "time between two looks at the files; a change is applied when two find the same")
+	positive(flags, &o.documentsPoll, "documents-poll", time.Second, "polling interval of the files; a change is applied when two find the same")
 
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8090", "`ADDRESS` of the HTTP API; port 0 takes a free one")
 	flags.StringVar(&o.tokenFile, "token-file", "", "`FILE` with the token that callers must know (default: the value of PROXYFLEET_TOKEN)")
 	flags.BoolVar(&o.insecureNoToken, "insecure-no-token", false, "let other machines in without a token")
 	flags.StringVar(&o.certFile, "tls-cert-file", "", "`FILE` with the TLS certificate of the API, read again when it changes (default: no TLS)")
-	flags.StringVar(&o.keyFile, "tls-key-file", "", "`FILE` with its key")
+	flags.StringVar(&o.keyFile, "tls-key-file", "", "`FILE` with the key of that certificate")
 	positive(flags, &o.shutdownTimeout, "shutdown-timeout", 30*time.Second, "how long an orderly end may take; requests have half of it")
 
 	o.logFormat = logging.Auto
@@ -100,11 +100,11 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 
 func (o *runOptions) addIntervals(flags *pflag.FlagSet) {
 	i, d := &o.intervals, fleet.Intervals{}.WithDefaults()
-	positive(flags, &i.ProvisioningPoll, "provisioning-poll", d.ProvisioningPoll, "time between two looks at an instance that is on its way")
-	positive(flags, &i.DeletionPoll, "deletion-poll", d.DeletionPoll, "time between two looks at an instance that goes")
-	positive(flags, &i.DriftPoll, "drift-poll", d.DriftPoll, "time between two looks at an instance that runs")
-	positive(flags, &i.Requeue, "requeue-interval", d.Requeue, "time until the next step of what goes on by itself")
-	positive(flags, &i.Call, "call-timeout", d.Call, "bound of each call of a provider")
+	positive(flags, &i.ProvisioningPoll, "provisioning-poll", d.ProvisioningPoll, "polling interval of an instance that is on its way")
+	positive(flags, &i.DeletionPoll, "deletion-poll", d.DeletionPoll, "polling interval of an instance that goes")
+	positive(flags, &i.DriftPoll, "drift-poll", d.DriftPoll, "polling interval of an instance that runs")
+	positive(flags, &i.Requeue, "requeue-interval", d.Requeue, "delay before the next automatic step")
+	positive(flags, &i.Call, "call-timeout", d.Call, "timeout of each call of a provider")
 	positive(flags, &i.FirstRetry, "first-retry", d.FirstRetry, "time until the second attempt; it doubles with each one")
 	positive(flags, &i.LastRetry, "last-retry", d.LastRetry, "longest time between two attempts")
 	positive(flags, &i.QuotaRetry, "quota-retry", d.QuotaRetry, "time until the next attempt after one that met a quota")
