@@ -53,25 +53,26 @@ var mutants = []struct {
 	file     string
 	old, new string
 	kind     string // of history that shows why the protection is there
+	places   int    // where old stands; 0: one
 }{
-	{"no finalizer", "reconciler.go", "case !p.p.Finalizer:", "case false:", "calm"},
+	{"no finalizer", "reconciler.go", "case !p.p.Finalizer:", "case false:", "calm", 0},
 	{"no intent before Create", "managed.go", "	p.lacks(ReasonProvisioning, \"\")\n	return p.commit(ctx)",
-		"	p.lacks(ReasonProvisioning, \"\")\n	return nil", "calm"},
+		"	p.lacks(ReasonProvisioning, \"\")\n	return nil", "calm", 0},
 	{"Create without a deadline", "managed.go", "context.WithDeadline(ctx, planned.Add(delays(w.provider).Call))",
-		"context.WithDeadline(ctx, planned.Add(time.Hour))", "rough, two leaders"},
-	{"one token for all attempts", "managed.go", "digest([]string{p.p.UID, p.p.Version})", "digest([]string{p.p.UID, w.hash})", "rough"},
+		"context.WithDeadline(ctx, planned.Add(time.Hour))", "rough, two leaders", 0},
+	{"one token for all attempts", "managed.go", "digest([]string{p.p.UID, p.p.Version})", "digest([]string{p.p.UID, w.hash})", "rough", 0},
 	{"NotFound believed at once", "managed.go", "	return !p.now.Before(p.s.Instance.Planned.Std().Add(delays(prov).Settle))",
-		"	return true", "rough"},
+		"	return true", "rough", 0},
 	{"an ID given up unsettled", "managed.go", "	if !settled {\n		return Result{After: p.Intervals.ProvisioningPoll}, nil\n	}",
-		"", "rough, two leaders"},
-	{"the provider looked up by the spec", "managed.go", "prov := p.Providers[last.Provider]", "prov := p.Providers[p.p.Spec.Provider]", "calm"},
-	{"the mark not compared", "managed.go", "!p.Hasher.Matches(got.Marks.Hash,", "!p.Hasher.Matches(w.hash,", "calm"},
-	{"unresolved references ignored", "managed.go", "		return p.unresolved(err)", "		in = proxy.Inputs{}", "calm"},
-	{"a typo replaces", "replace.go", "	if w.err != nil {", "	if false {", "calm"},
-	{"a verdict inherited", "condition.go", "	p.s.RemoveCondition(proxy.Healthy)\n", "", "calm"},
-	{"no write before Delete", "delete.go", "	if err := p.commit(ctx); err != nil {", "	if err := p.flush(ctx); err != nil || p.p == nil {", "quick, two leaders"},
-	{"Delete without an incarnation", "delete.go", "prov.Delete(call, p.ref(incarnation))", "prov.Delete(call, p.ref(\"\"))", "quick, two leaders"},
-	{"replacements without pace", "replace.go", "out < max(1, all/5)", "true", "paced"},
+		"", "rough, two leaders", 0},
+	{"the provider looked up by the spec", "managed.go", "prov := p.Providers[last.Provider]", "prov := p.Providers[p.p.Spec.Provider]", "calm", 0},
+	{"the mark not compared", "managed.go", "!p.Hasher.Matches(got.Marks.Hash,", "!p.Hasher.Matches(w.hash,", "calm", 0},
+	{"unresolved references ignored", "managed.go", "		return p.unresolved(err)", "		in = proxy.Inputs{}", "calm", 0},
+	{"a typo replaces", "replace.go", "	if w.err != nil {", "	if false {", "calm", 0},
+	{"a verdict inherited", "condition.go", "	p.s.RemoveCondition(proxy.Healthy)\n", "", "calm", 2},
+	{"no write before Delete", "delete.go", "	if err := p.commit(ctx); err != nil {", "	if err := p.flush(ctx); err != nil || p.p == nil {", "quick, two leaders", 0},
+	{"Delete without an incarnation", "delete.go", "prov.Delete(call, p.ref(incarnation))", "prov.Delete(call, p.ref(\"\"))", "quick, two leaders", 0},
+	{"replacements without pace", "replace.go", "out < max(1, all/5)", "true", "paced", 0},
 }
 
 var flawed = regexp.MustCompile(`seed \d+: map\[`)
@@ -88,7 +89,7 @@ func TestMutants(t *testing.T) {
 	}
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
-			overlay := mutate(t, filepath.Join(root, m.file), m.old, m.new)
+			overlay := mutate(t, filepath.Join(root, m.file), m.old, m.new, max(m.places, 1))
 			cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay", overlay, "-run", "^TestInnocent$/^"+escaped(m.kind)+"$", ".")
 			cmd.Env = append(os.Environ(), "WALK=3000")
 			out, err := cmd.CombinedOutput()
@@ -105,14 +106,14 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// mutate writes a file with a change, and an overlay that puts it in the place of the original.
-func mutate(t *testing.T, file, old, new string) (overlay string) {
+// mutate writes a file with a change at so many places, and an overlay that puts it in the place of the original.
+func mutate(t *testing.T, file, old, new string, places int) (overlay string) {
 	source, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(source), old); n != 1 {
-		t.Fatalf("%s holds %q %d times, not once: change the mutant with the code", filepath.Base(file), old, n)
+	if n := strings.Count(string(source), old); n != places {
+		t.Fatalf("%s holds %q %d times, not %d: change the mutant with the code", filepath.Base(file), old, n, places)
 	}
 	dir := t.TempDir()
 	mutant := filepath.Join(dir, "mutant.go")
@@ -121,7 +122,7 @@ func mutate(t *testing.T, file, old, new string) (overlay string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{mutant: []byte(strings.Replace(string(source), old, new, 1)), overlay: replace} {
+	for name, content := range map[string][]byte{mutant: []byte(strings.ReplaceAll(string(source), old, new)), overlay: replace} {
 		if err := os.WriteFile(name, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
