@@ -28,6 +28,11 @@ type Config struct {
 	Ready func(context.Context) error
 	// Backup writes a consistent copy of the fleet's state. Defaults to none: /v1/backup then answers 501.
 	Backup func(io.Writer) error
+	// Explain tells why a proxy is as it is, within a few seconds; the error of one that there is not is proxy.ErrNotFound.
+	// Defaults to none: explain then answers 501.
+	Explain func(context.Context, proxy.Key) (Explanation, error)
+	// Sweeper plans and makes sweeps. Defaults to none: all below /v1/gc then answers 501.
+	Sweeper Sweeper
 	// Token is what callers must know. Defaults to none: everybody who reaches the handler may do everything, except that
 	// a request which changes something, and a backup, must be addressed to a loopback host, so that no web page which a
 	// browser on this machine shows can send it.
