@@ -115,7 +115,7 @@ var house = rules{
 	},
 
 	later: []string{
-		"./nocloud", "./provider/monitor", "./metrics", "./controller", "./api/v1alpha1",
+		"./nocloud", "./metrics", "./controller", "./api/v1alpha1",
 		"./lease/leasehttp", "./lease/boltlog",
 		"./provider/pod", "./provider/gcp", "./provider/kvm", "./provider/kvm2", "./provider/internal/libvirt",
 	},
