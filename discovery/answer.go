@@ -34,6 +34,11 @@ func invalid(format string, args ...any) error {
 	return &problem{http.StatusBadRequest, wire.InvalidRequest, fmt.Sprintf(format, args...)}
 }
 
+// notOffered is the problem of a request for what the handler was not given.
+func notOffered(message string) error {
+	return &problem{http.StatusNotImplemented, wire.NotSupported, message}
+}
+
 // fail answers with an error.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if none, ok := errors.AsType[*lease.NoMatch](err); ok {
@@ -44,11 +49,17 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, lease.ErrNotReady) {
 		setRetryAfter(w, notReadyRetry)
 	}
-	p := explain(err)
+	p := a.problem(r, err)
+	writeJSON(w, p.status, wire.Error{Code: p.code, Message: p.message})
+}
+
+// problem finds the answer to an error, and tells the log of one that is not shown.
+func (a *api) problem(r *http.Request, err error) *problem {
+	p := problemOf(err)
 	if p.status == http.StatusInternalServerError {
 		a.Logger.ErrorContext(r.Context(), "request failed", "route", r.Pattern, "error", err)
 	}
-	writeJSON(w, p.status, wire.Error{Code: p.code, Message: p.message})
+	return p
 }
 
 func noMatch(e *lease.NoMatch) wire.NoMatch {
@@ -62,9 +73,9 @@ func noMatch(e *lease.NoMatch) wire.NoMatch {
 	}
 }
 
-// explain finds the answer to an error. What it does not know is an internal error, and not shown: nobody can tell what
+// problemOf finds the answer to an error. What it does not know is an internal error, and not shown: nobody can tell what
 // it quotes.
-func explain(err error) *problem {
+func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
 	}
@@ -95,6 +106,26 @@ func explain(err error) *problem {
 
 // sentence returns what an error says without the name of its package, which means nothing to whoever calls an API.
 func sentence(err error) string { return strings.TrimPrefix(err.Error(), "lease: ") }
+
+// textOf returns what an error that is part of an answer says. It quotes no secret: providers promise that.
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// instant returns a moment as answers have it: in UTC, exact to the millisecond. None stays none.
+func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+
+// showEach returns what answers have of each of all. It is never null.
+func showEach[T, S any](all []T, show func(T) S) []S {
+	shown := make([]S, 0, len(all))
+	for _, one := range all {
+		shown = append(shown, show(one))
+	}
+	return shown
+}
 
 // setRetryAfter says when to try again, in whole seconds and never too early. 0 is not known.
 func setRetryAfter(w http.ResponseWriter, d time.Duration) {

@@ -3,8 +3,6 @@ package discovery
 import (
 	"net/http"
 	"time"
-
-	"github.com/proxyfleet/fleet/discovery/internal/wire"
 )
 
 // stallTimeout is how long the reader of a backup may take none of it.
@@ -13,7 +11,7 @@ const stallTimeout = 30 * time.Second
 // backup streams the fleet's state. A failure after the first byte cuts the connection, for the status was sent already.
 func (a *api) backup(w http.ResponseWriter, r *http.Request) error {
 	if a.Backup == nil {
-		return &problem{http.StatusNotImplemented, wire.NotSupported, "this fleet keeps no state that could be backed up here"}
+		return notOffered("this fleet keeps no state that could be backed up here")
 	}
 	s := &stream{w: w, conn: http.NewResponseController(w)}
 	err := a.Backup(s)

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/proxyfleet/fleet/lease"
+	"github.com/proxyfleet/fleet/provider/monitor"
 	"github.com/proxyfleet/fleet/proxy"
 	"github.com/proxyfleet/fleet/secret"
 )
@@ -28,6 +29,8 @@ type Config struct {
 	Ready func(context.Context) error
 	// Backup writes a consistent copy of the fleet's state. Defaults to none: /v1/backup then answers 501.
 	Backup func(io.Writer) error
+	// Providers returns what the checks of each provider found the last time. Defaults to none: /v1/providers then answers 501.
+	Providers func() []monitor.Result
 	// Explain tells why a proxy is as it is, within a few seconds; the error of one that there is not is proxy.ErrNotFound.
 	// Defaults to none: explain then answers 501.
 	Explain func(context.Context, proxy.Key) (Explanation, error)

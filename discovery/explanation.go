@@ -1,10 +1,16 @@
 package discovery
 
 import (
+	"context"
+	"net/http"
 	"time"
 
+	"github.com/proxyfleet/fleet/discovery/internal/wire"
 	"github.com/proxyfleet/fleet/proxy"
 )
+
+// explainTimeout bounds an explanation, in which a provider is asked.
+const explainTimeout = 15 * time.Second
 
 // Explanation is why a proxy is as it is. It holds no credential and no ID of a lease.
 type Explanation struct {
@@ -81,4 +87,88 @@ type Pass struct {
 	Err error
 	// Next is when the next one is due unless something happens before. Zero if only an event brings it.
 	Next time.Time
+}
+
+func (a *api) explain(w http.ResponseWriter, r *http.Request) error {
+	if a.Explain == nil {
+		return notOffered("this fleet cannot explain its proxies here")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), explainTimeout)
+	defer cancel()
+	e, err := a.Explain(ctx, keyOf(r))
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, wire.Explanation{
+		At:        instant(time.Now()),
+		Proxy:     show(e.Proxy, a.ActiveLeases()),
+		Instance:  showInstance(e.Proxy.Status.Instance),
+		Observed:  showObservation(e.Observed),
+		Probes:    showEach(e.Probes, showProbe),
+		Leases:    showEach(e.Leases, showOpenLease),
+		Cooldowns: showEach(e.Cooldowns, showCooldown),
+		LastPass:  showPass(e.LastPass),
+	})
+	return nil
+}
+
+// showInstance leaves out the digest of the inputs, which is of use to nobody else.
+func showInstance(i proxy.Instance) *wire.Instance {
+	if i == (proxy.Instance{}) {
+		return nil
+	}
+	return &wire.Instance{
+		Provider:    i.Provider,
+		ID:          i.ID,
+		Incarnation: i.Incarnation,
+		Attempt:     i.Attempt,
+		Planned:     i.Planned.Std(),
+		Retry:       i.Retry.Std(),
+		Retiring:    i.Retiring,
+	}
+}
+
+func showObservation(o *Observation) *wire.Observed {
+	if o == nil {
+		return nil
+	}
+	return &wire.Observed{
+		State:       o.State,
+		Incarnation: o.Incarnation,
+		Host:        o.Host,
+		Port:        o.Port,
+		Reason:      o.Reason,
+		Message:     o.Message,
+		Error:       textOf(o.Err),
+	}
+}
+
+func showProbe(p Probe) wire.Probe {
+	return wire.Probe{
+		At:            instant(p.At),
+		OK:            p.OK,
+		Party:         p.Party,
+		Message:       p.Message,
+		LatencyMillis: p.Latency.Milliseconds(),
+		StatusCode:    p.StatusCode,
+	}
+}
+
+func showOpenLease(l OpenLease) wire.OpenLease {
+	return wire.OpenLease{Target: l.Target, GrantedAt: instant(l.Granted), ExpiresAt: instant(l.Expires)}
+}
+
+func showCooldown(c Cooldown) wire.Cooldown {
+	state := wire.Cooling
+	if c.HalfOpen {
+		state = wire.HalfOpen
+	}
+	return wire.Cooldown{Target: c.Target, Until: instant(c.Until), State: state}
+}
+
+func showPass(p *Pass) *wire.Pass {
+	if p == nil {
+		return nil
+	}
+	return &wire.Pass{At: instant(p.At), TookMillis: p.Took.Milliseconds(), Error: textOf(p.Err), Next: instant(p.Next)}
 }

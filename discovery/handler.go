@@ -43,10 +43,15 @@ func New(c Config) (http.Handler, error) {
 		"GET /v1/proxies/{namespace}/{name}":               withoutQuery(a.getProxy),
 		"POST /v1/proxies/{namespace}/{name}/skip-cleanup": withoutQuery(a.skipCleanup),
 		"POST /v1/proxies/{namespace}/{name}/retry":        withoutQuery(a.retry),
+		"GET /v1/proxies/{namespace}/{name}/explain":       withoutQuery(a.explain),
 		"POST /v1/leases":                                  withoutQuery(a.acquire),
 		"POST /v1/leases/{id}/renew":                       withoutQuery(a.renew),
 		"POST /v1/leases/{id}/report":                      withoutQuery(a.report),
 		"DELETE /v1/leases/{id}":                           withoutQuery(a.release),
+		"GET /v1/providers":                                withoutQuery(a.listProviders),
+		"GET /v1/gc/plan":                                  withoutQuery(a.planSweep),
+		"POST /v1/gc/sweep":                                withoutQuery(a.sweep),
+		"POST /v1/gc/allow":                                withoutQuery(a.allowSweep),
 		backupRoute:                                        withoutQuery(a.backup),
 	} {
 		a.mux.HandleFunc(pattern, a.answering(serve))

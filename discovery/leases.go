@@ -103,7 +103,7 @@ func notSupported(r wire.LeaseRequest, err error) error {
 	if len(asked) == 0 {
 		return err
 	}
-	return &problem{http.StatusNotImplemented, wire.NotSupported, sentence(lease.ErrNotSupported) + ": " + strings.Join(asked, ", ")}
+	return notOffered(sentence(lease.ErrNotSupported) + ": " + strings.Join(asked, ", "))
 }
 
 func (a *api) renew(w http.ResponseWriter, r *http.Request) error {

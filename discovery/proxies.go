@@ -90,7 +90,7 @@ func show(p *proxy.Proxy, active map[string]int) wire.Proxy {
 		Mode:                string(spec.Mode),
 		Phase:               string(cmp.Or(status.Phase, proxy.Pending)),
 		Deleting:            p.Deleting,
-		Conditions:          showConditions(status.Conditions),
+		Conditions:          showEach(status.Conditions, showCondition),
 		Provider:            cmp.Or(status.Instance.Provider, spec.Provider),
 		InstanceID:          status.Instance.ID,
 		Host:                status.Instance.Host,
@@ -103,16 +103,12 @@ func show(p *proxy.Proxy, active map[string]int) wire.Proxy {
 	}
 }
 
-func showConditions(conditions []proxy.Condition) []wire.Condition {
-	shown := make([]wire.Condition, 0, len(conditions))
-	for _, c := range conditions {
-		shown = append(shown, wire.Condition{
-			Type:               string(c.Type),
-			Status:             string(c.Status),
-			Reason:             c.Reason,
-			Message:            c.Message,
-			LastTransitionTime: c.LastTransitionTime.Std(),
-		})
+func showCondition(c proxy.Condition) wire.Condition {
+	return wire.Condition{
+		Type:               string(c.Type),
+		Status:             string(c.Status),
+		Reason:             c.Reason,
+		Message:            c.Message,
+		LastTransitionTime: c.LastTransitionTime.Std(),
 	}
-	return shown
 }

@@ -3,7 +3,17 @@ package discovery
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
+
+	"github.com/proxyfleet/fleet/discovery/internal/wire"
+)
+
+const (
+	// sweepTimeout bounds a plan and a sweep: providers are asked for all that they have, and deletions take their time.
+	sweepTimeout = 5 * time.Minute
+	// answerTimeout is how long the answer may then take.
+	answerTimeout = 30 * time.Second
 )
 
 // ErrUnknownProvider says that no provider of a name is configured.
@@ -12,17 +22,18 @@ var ErrUnknownProvider = errors.New("no such provider")
 // Sweeper deletes the instances of this fleet that no record knows.
 //
 // A plan says of each instance that a provider lists whether it is kept or deleted, and why. The brake holds back all
-// deletions at a provider of which too many would go at once, until somebody allows them. All methods may be called at once;
-// an implementation works on one sweep at a time and lets others wait for as long as their context lasts. An error is shown
-// to nobody but the log, so that it may say anything; one that ended by its context is a timeout.
+// deletions at a provider where too many would go at once, until somebody allows them. All methods may be called at once;
+// an implementation works on one sweep at a time and lets others wait for as long as their context lasts. An error that is not
+// said to be shown goes to the log alone.
 type Sweeper interface {
 	// Plan returns what a sweep would do now, and changes nothing.
 	Plan(context.Context) (SweepPlan, error)
 	// Sweep deletes what may go and returns what it did, deletions that failed included. The error is for a sweep that could
 	// not be made at all.
 	Sweep(context.Context) (SweepPlan, error)
-	// Allow lifts the brake of a provider for one sweep that deletes at most max instances, which is at least 1. The error is
-	// [ErrUnknownProvider] if there is no such provider; its text is shown and names those that there are.
+	// Allow lifts the brake of a provider for the next sweep, which then deletes at most max instances, at least 1, and holds
+	// back the rest. The error is [ErrUnknownProvider] if there is no such provider; its text is shown and names those that
+	// there are.
 	Allow(provider string, max int) error
 }
 
@@ -44,7 +55,7 @@ type ProviderSweep struct {
 	Listed int
 	// Braked says that too many of them would go at once, so that none does.
 	Braked bool
-	// Allowed is how many somebody has allowed to go in spite of that. 0 is nobody.
+	// Allowed is how many somebody has allowed to go in spite of the brake. 0 is nobody.
 	Allowed int
 	// Instances are all that were listed.
 	Instances []InstanceSweep
@@ -56,11 +67,11 @@ type SweepAction string
 // The actions.
 const (
 	// SweepKeep keeps what has a place in the fleet, or may have one.
-	SweepKeep SweepAction = "keep"
+	SweepKeep SweepAction = wire.Keep
 	// SweepDelete deletes what has none.
-	SweepDelete SweepAction = "delete"
+	SweepDelete SweepAction = wire.Delete
 	// SweepHold keeps what would be deleted but for the brake.
-	SweepHold SweepAction = "hold"
+	SweepHold SweepAction = wire.Hold
 )
 
 // InstanceSweep is the verdict on one instance.
@@ -78,4 +89,86 @@ type InstanceSweep struct {
 	Reason string
 	// Err is why a deletion failed. Its text is shown.
 	Err error
+}
+
+func (a *api) planSweep(w http.ResponseWriter, r *http.Request) error {
+	return a.sweepBy(w, r, Sweeper.Plan)
+}
+
+func (a *api) sweep(w http.ResponseWriter, r *http.Request) error {
+	return a.sweepBy(w, r, Sweeper.Sweep)
+}
+
+// sweepBy answers with a plan when it has been made or carried out, which may take longer than the server allows others. It
+// ends with its caller: a sweep may stop between any two deletions.
+func (a *api) sweepBy(w http.ResponseWriter, r *http.Request, how func(Sweeper, context.Context) (SweepPlan, error)) error {
+	if a.Sweeper == nil {
+		return errNoSweeper()
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), sweepTimeout)
+	defer cancel()
+	// Where the connection has no deadlines, as in tests, none needs to be moved.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sweepTimeout + answerTimeout))
+	plan, err := how(a.Sweeper, ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &problem{http.StatusServiceUnavailable, wire.Timeout,
+			"the sweep took longer than " + sweepTimeout.String() + " and was stopped; the log says what it deleted, and the next one goes on from there"}
+	}
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, wire.SweepPlan{At: instant(plan.At), Providers: showEach(plan.Providers, showProviderSweep)})
+	return nil
+}
+
+func errNoSweeper() error { return notOffered("this fleet does not sweep here") }
+
+// allowSweep lifts the brake of a provider once.
+func (a *api) allowSweep(w http.ResponseWriter, r *http.Request) error {
+	if a.Sweeper == nil {
+		return errNoSweeper()
+	}
+	var body wire.AllowRequest
+	if err := readBody(r, &body); err != nil {
+		return err
+	}
+	if body.Provider == "" {
+		return invalid("provider must name the provider whose brake is to be lifted")
+	}
+	if body.Max < 1 {
+		return invalid("max must be at least 1: how many instances may be deleted at most")
+	}
+	err := a.Sweeper.Allow(body.Provider, body.Max)
+	if errors.Is(err, ErrUnknownProvider) {
+		return &problem{http.StatusNotFound, wire.UnknownProvider, err.Error()}
+	}
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func showProviderSweep(p ProviderSweep) wire.ProviderSweep {
+	return wire.ProviderSweep{
+		Provider:  p.Provider,
+		Error:     textOf(p.Err),
+		Listed:    p.Listed,
+		Braked:    p.Braked,
+		Allowed:   p.Allowed,
+		Instances: showEach(p.Instances, showInstanceSweep),
+	}
+}
+
+func showInstanceSweep(i InstanceSweep) wire.InstanceSweep {
+	return wire.InstanceSweep{
+		ID:          i.ID,
+		Incarnation: i.Incarnation,
+		UID:         i.UID,
+		Proxy:       i.Proxy,
+		CreatedAt:   instant(i.Created),
+		Action:      string(i.Action),
+		Reason:      i.Reason,
+		Error:       textOf(i.Err),
+	}
 }

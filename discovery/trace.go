@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"net/http"
+	"path"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -15,7 +16,7 @@ func (a *api) traced(next layer) http.Handler {
 	tracer := a.TracerProvider.Tracer("github.com/proxyfleet/fleet/discovery")
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w := &response{ResponseWriter: rw}
-		_, route := a.mux.Handler(r)
+		route := a.route(r)
 		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 		if !public(route) {
 			var span trace.Span
@@ -28,11 +29,21 @@ func (a *api) traced(next layer) http.Handler {
 	})
 }
 
+// route returns the pattern that a request matches, or none. The mux also matches what it would redirect to another path:
+// the API has one path for each thing, and redirects nobody.
+func (a *api) route(r *http.Request) string {
+	if r.URL.EscapedPath() != path.Clean("/"+r.URL.EscapedPath()) {
+		return ""
+	}
+	_, route := a.mux.Handler(r)
+	return route
+}
+
 // finish ends the span of a request.
 func finish(span trace.Span, method, route string, code int) {
 	span.SetAttributes(attribute.String("http.request.method", method), attribute.Int("http.response.status_code", code))
-	if _, path, ok := strings.Cut(route, " "); ok {
-		span.SetAttributes(attribute.String("http.route", path))
+	if _, template, ok := strings.Cut(route, " "); ok {
+		span.SetAttributes(attribute.String("http.route", template))
 	}
 	if code >= http.StatusInternalServerError {
 		span.SetStatus(codes.Error, http.StatusText(code))

@@ -37,5 +37,6 @@ const (
 	Timeout          = "timeout"
 	Unauthorized     = "unauthorized"
 	UnknownLease     = "unknown_lease"
+	UnknownProvider  = "unknown_provider"
 	UnknownProxy     = "unknown_proxy"
 )
