@@ -100,13 +100,18 @@ func (s *subject) end() {
 	s.out = time.Time{}
 }
 
-// call calls the checker. A check that panics is a verdict: what only looks at the fleet must not end it.
+// call calls the checker. A check that panics is a verdict: what only looks at the fleet must not end it. The log has the
+// value and the stack, once for as long as it goes on; the verdict, which others see, has neither.
 func (s *subject) call(ctx context.Context) (verdicts []provider.TargetStatus) {
 	defer func() {
-		if v := recover(); v != nil {
-			s.log.ErrorContext(ctx, "check of a provider panicked", "panic", v, "stack", string(debug.Stack()))
-			verdicts = s.all(panicked, fmt.Sprintf("the check panicked: %v", v))
+		v := recover()
+		if v == nil {
+			return
 		}
+		if !s.has(panicked) {
+			s.log.ErrorContext(ctx, "check of a provider panicked", "panic", v, "stack", string(debug.Stack()))
+		}
+		verdicts = s.all(panicked, "the check panicked; the log says where")
 	}()
 	verdicts = s.checker.Check(ctx)
 	switch {
@@ -116,6 +121,13 @@ func (s *subject) call(ctx context.Context) (verdicts []provider.TargetStatus) {
 		return s.all(provider.Timeout, "the check returned no verdict before its time was over")
 	}
 	return s.all(noVerdict, "the check returned no verdict")
+}
+
+// has says whether some target has that reason now.
+func (s *subject) has(reason string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.result.Targets, func(t Target) bool { return t.Reason == reason })
 }
 
 // all returns one verdict for all known targets, or for one that is called as the provider where none is known.
