@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what the tests and the linter need besides Go: the proxies that health checks are tried on, curl, make, and a
-# C compiler for the race detector. What is there already is not touched, so a machine that has everything needs no
+# Installs what the tests and the linter need besides Go: the proxies that health checks are tried on, Prometheus, curl, make,
+# and a C compiler for the race detector. What is there already is not touched, so a machine that has everything needs no
 # network. For Debian and its descendants; elsewhere it names what is missing.
 set -euo pipefail
 
@@ -18,6 +18,9 @@ need() {
 need squid squid
 need tinyproxy tinyproxy
 need danted dante-server
+need promtool prometheus
+need cloud-init cloud-init
+need isoinfo genisoimage
 need curl curl
 need make make
 need gcc gcc
@@ -51,7 +54,7 @@ apt-get install --quiet --yes --no-install-recommends "${missing[@]}"
 
 # Nor shall they start with the machine.
 if command -v systemctl >/dev/null; then
-	for service in squid:squid tinyproxy:tinyproxy dante-server:danted; do
+	for service in squid:squid tinyproxy:tinyproxy dante-server:danted prometheus:prometheus; do
 		if [[ " ${missing[*]} " == *" ${service%:*} "* ]]; then
 			systemctl --quiet disable "${service#*:}"
 		fi
