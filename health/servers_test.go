@@ -92,7 +92,25 @@ func daemon(t *testing.T, ready, config, path string, args ...string) string {
 	case <-time.After(patience):
 		t.Fatalf("%s did not say %q within %v", path, ready, patience)
 	}
+	reach(t, address)
 	return address
+}
+
+// reach waits until a server accepts connections. Squid says so just before it does.
+func reach(t *testing.T, address string) {
+	t.Helper()
+	for deadline := time.After(patience); ; {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("nobody listens: %v", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // listen passes on what a server said up to the line that says it is ready, or up to its end, and drains the rest.
