@@ -27,11 +27,13 @@ func Combine(first, second secret.Text) secret.Text {
 		return first
 	}
 	boundary := boundaryOf(first, second)
-	message := "Content-Type: multipart/mixed; boundary=\"" + boundary + "\"\nMIME-Version: 1.0\n\n"
+	var message strings.Builder
+	fmt.Fprintf(&message, "Content-Type: multipart/mixed; boundary=%q\nMIME-Version: 1.0\n\n", boundary)
 	for _, document := range []secret.Text{first, second} {
-		message += "--" + boundary + "\n" + part(document.Reveal()) + "\n"
+		fmt.Fprintf(&message, "--%s\n%s\n", boundary, part(document.Reveal()))
 	}
-	return secret.New(message + "--" + boundary + "--\n")
+	fmt.Fprintf(&message, "--%s--\n", boundary)
+	return secret.New(message.String())
 }
 
 // boundaryOf returns a line that is in neither document, for a document that held it would hold its own digest.

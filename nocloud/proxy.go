@@ -83,20 +83,27 @@ func (p Proxy) validate() error {
 	if p.Username.IsZero() && len(p.AllowedClients) == 0 {
 		wrong("AllowedClients is required where no password is asked for: the proxy would be open to everybody")
 	}
+	problems = append(problems, p.networkProblems()...)
+	return errors.Join(problems...)
+}
+
+// networkProblems tells of networks that are none, and of clients that must not be served without a password.
+func (p Proxy) networkProblems() []error {
+	var problems []error
 	for i, client := range p.AllowedClients {
 		switch {
 		case !client.IsValid():
-			wrong("AllowedClients[%d] is no network", i)
+			problems = append(problems, fmt.Errorf("nocloud: AllowedClients[%d] is no network", i))
 		case client.Bits() == 0 && p.Username.IsZero():
-			wrong("AllowedClients[%d], %v, is everybody: that needs a password", i, client)
+			problems = append(problems, fmt.Errorf("nocloud: AllowedClients[%d], %v, is everybody: that needs a password", i, client))
 		}
 	}
 	for i, destination := range p.AllowedDestinations {
 		if !destination.IsValid() {
-			wrong("AllowedDestinations[%d] is no network", i)
+			problems = append(problems, fmt.Errorf("nocloud: AllowedDestinations[%d] is no network", i))
 		}
 	}
-	return errors.Join(problems...)
+	return problems
 }
 
 // unusable says why Squid's file of passwords cannot hold a user, or "". It does not quote the user.
