@@ -27,8 +27,8 @@ type Proxy struct {
 	// not begin with '#' or a space, which Squid could not tell from other things; the password has no NUL. Both or neither is
 	// set. Defaults to asking for nothing.
 	Username, Password secret.Text
-	// AllowedClients are the networks that may use the proxy. Required where it asks for no password; then it must not be the
-	// whole Internet. Defaults to everybody who knows the password.
+	// AllowedClients are the networks that may use the proxy. Required where it asks for no password; then none is wider than
+	// a /8. Defaults to everybody who knows the password.
 	AllowedClients []netip.Prefix
 	// AllowedDestinations are the loopback, private and reserved networks that the proxy may lead to. Defaults to none.
 	AllowedDestinations []netip.Prefix
@@ -94,8 +94,8 @@ func (p Proxy) networkProblems() []error {
 		switch {
 		case !client.IsValid():
 			problems = append(problems, fmt.Errorf("nocloud: AllowedClients[%d] is no network", i))
-		case client.Bits() == 0 && p.Username.IsZero():
-			problems = append(problems, fmt.Errorf("nocloud: AllowedClients[%d], %v, is everybody: that needs a password", i, client))
+		case client.Bits() < 8 && p.Username.IsZero():
+			problems = append(problems, fmt.Errorf("nocloud: AllowedClients[%d], %v, is too many to serve without a password", i, client))
 		}
 	}
 	for i, destination := range p.AllowedDestinations {

@@ -80,11 +80,11 @@ func TestVendorDataProblems(t *testing.T) {
 		{"two lines", func(p *nocloud.Proxy) { p.Username = secret.New("hunter2\nroot") }, []string{"Username must have no control character"}},
 		{"NUL", func(p *nocloud.Proxy) { p.Password = secret.New("hunter2\x00") }, []string{"Password must have no NUL"}},
 		{"open", func(p *nocloud.Proxy) {
-			p.Username, p.Password, p.AllowedClients = secret.Text{}, secret.Text{}, prefixes("10.0.0.0/8", "0.0.0.0/0")
-		}, []string{"AllowedClients[1], 0.0.0.0/0, is everybody"}},
+			p.Username, p.Password, p.AllowedClients = secret.Text{}, secret.Text{}, prefixes("10.0.0.0/8", "128.0.0.0/1")
+		}, []string{"AllowedClients[1], 128.0.0.0/1, is too many to serve without a password"}},
 		{"open for IPv6", func(p *nocloud.Proxy) {
 			p.Username, p.Password, p.AllowedClients = secret.Text{}, secret.Text{}, prefixes("::/0")
-		}, []string{"AllowedClients[0], ::/0, is everybody"}},
+		}, []string{"AllowedClients[0], ::/0, is too many to serve without a password"}},
 		{"zero prefixes", func(p *nocloud.Proxy) {
 			p.AllowedClients, p.AllowedDestinations = make([]netip.Prefix, 1), make([]netip.Prefix, 1)
 		}, []string{"AllowedClients[0] is no network", "AllowedDestinations[0] is no network"}},
