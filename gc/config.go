@@ -16,7 +16,7 @@ import (
 )
 
 // ErrRestricted is what [New] returns when the records are not all there are, and nobody has said that this is meant.
-var ErrRestricted = errors.New("the store shows only some of the records, and instances of the others would count as orphans")
+var ErrRestricted = errors.New("gc: the store shows only some of the records, and instances of the others would count as orphans")
 
 // Config is what a [Sweeper] is made of.
 type Config struct {
@@ -102,21 +102,21 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	var problems []error
 	if c.Fleet == "" {
-		problems = append(problems, errors.New("Fleet is required"))
+		problems = append(problems, errors.New("gc: Fleet is required"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
 		if c.Providers[name] == nil {
-			problems = append(problems, fmt.Errorf("Providers[%q] is nil", name))
+			problems = append(problems, fmt.Errorf("gc: Providers[%q] is nil", name))
 		}
 	}
 	if c.Live == nil {
-		problems = append(problems, errors.New("Live is required"))
+		problems = append(problems, errors.New("gc: Live is required"))
 	}
 	if c.Interval < 0 {
-		problems = append(problems, fmt.Errorf("Interval must be positive, not %v", c.Interval))
+		problems = append(problems, fmt.Errorf("gc: Interval must be positive, not %v", c.Interval))
 	}
 	if c.MinAge < 0 {
-		problems = append(problems, fmt.Errorf("MinAge must be positive, not %v", c.MinAge))
+		problems = append(problems, fmt.Errorf("gc: MinAge must be positive, not %v", c.MinAge))
 	}
 	if c.Restricted && !c.AllowRestricted {
 		problems = append(problems, ErrRestricted)
