@@ -318,3 +318,18 @@ func TestHeadHasTheHeadersOfGet(t *testing.T) {
 		t.Errorf("HEAD got %d, %v", got.Code, got.Header())
 	}
 }
+
+// There is one path for each thing, and no answer but JSON: what only looks like a path is not there.
+func TestOddPaths(t *testing.T) {
+	h := handler(t, config(t))
+	for _, path := range []string{"//v1/leases", "/v1//leases", "/v1/./leases", "/v1/proxies/../leases", "/v1/leases/", "//healthz", "/./readyz"} {
+		for _, method := range []string{"GET", "POST"} {
+			r := request(t, method+" /", "{}")
+			r.URL.Path = path
+			got := serve(t, h, r)
+			if diff := cmp.Diff(failure("not_found", "the API has no such path"), strings.TrimSpace(got.Body.String())); got.Code != 404 || diff != "" {
+				t.Errorf("%s %s: status %d (-want +got):\n%s", method, path, got.Code, diff)
+			}
+		}
+	}
+}

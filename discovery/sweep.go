@@ -92,16 +92,18 @@ type InstanceSweep struct {
 }
 
 func (a *api) planSweep(w http.ResponseWriter, r *http.Request) error {
-	return a.sweepBy(w, r, Sweeper.Plan)
+	return a.sweepBy(w, r, Sweeper.Plan,
+		"the plan took longer than "+sweepTimeout.String()+"; a provider does not say what it has, and GET /v1/providers may say why")
 }
 
 func (a *api) sweep(w http.ResponseWriter, r *http.Request) error {
-	return a.sweepBy(w, r, Sweeper.Sweep)
+	return a.sweepBy(w, r, Sweeper.Sweep,
+		"the sweep took longer than "+sweepTimeout.String()+" and was stopped; the log says what it deleted, and the next one goes on from there")
 }
 
 // sweepBy answers with a plan when it has been made or carried out, which may take longer than the server allows others. It
 // ends with its caller: a sweep may stop between any two deletions.
-func (a *api) sweepBy(w http.ResponseWriter, r *http.Request, how func(Sweeper, context.Context) (SweepPlan, error)) error {
+func (a *api) sweepBy(w http.ResponseWriter, r *http.Request, how func(Sweeper, context.Context) (SweepPlan, error), tooLong string) error {
 	if a.Sweeper == nil {
 		return errNoSweeper()
 	}
@@ -111,8 +113,7 @@ func (a *api) sweepBy(w http.ResponseWriter, r *http.Request, how func(Sweeper, 
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sweepTimeout + answerTimeout))
 	plan, err := how(a.Sweeper, ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &problem{http.StatusServiceUnavailable, wire.Timeout,
-			"the sweep took longer than " + sweepTimeout.String() + " and was stopped; the log says what it deleted, and the next one goes on from there"}
+		return &problem{http.StatusServiceUnavailable, wire.Timeout, tooLong}
 	}
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 
 const (
 	callTimeout = 30 * time.Second
-	// longestWait bounds how much longer a call may take because a lease is waited for.
+	// longestWait bounds how much longer a call may take because something is waited for.
 	longestWait = time.Hour
 	// maxAnswer bounds what is read of an answer, in bytes: a page of proxies that have all the attributes that they may
 	// have is a third of it.
@@ -32,9 +32,10 @@ type call struct {
 	body   any           // sent as JSON; nil is none
 	into   any           // gets the answer, which is JSON; nil is not interested
 	wait   time.Duration // how much longer than others it may take
+	once   bool          // it is not made again when its answer is lost
 }
 
-// do makes a call and reads its answer. It asks again when the answer was lost.
+// do makes a call and reads its answer. It asks again when the answer was lost, unless that would do something twice.
 func (c *Client) do(ctx context.Context, k call) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+min(max(k.wait, 0), longestWait))
 	defer cancel()
@@ -43,7 +44,7 @@ func (c *Client) do(ctx context.Context, k call) error {
 		if err == nil {
 			return k.read(answer)
 		}
-		if _, answered := errors.AsType[*APIError](err); answered || attempt == attempts || ctx.Err() != nil {
+		if _, answered := errors.AsType[*APIError](err); answered || k.once || attempt == attempts || ctx.Err() != nil {
 			return err
 		}
 		select {

@@ -56,9 +56,10 @@ func (c Config) validate() error {
 
 // Client is the API of a fleet. Its methods may be called by many goroutines at once.
 //
-// Each call has a deadline of its own, 30 seconds plus what a request for a lease may wait, beside that of its context. A
-// call whose answer was lost with the connection is made again, at most twice: all of them may be repeated. An error is
-// an [*APIError] if the server answered with one, and has the error of package lease in its tree that it stands for.
+// Each call has a deadline of its own beside that of its context: 30 seconds, plus what a request for a lease may wait or a
+// sweep may take. A call whose answer was lost with the connection is made again, at most twice; not so a backup, a sweep and
+// what allows one. An error is an [*APIError] if the server answered with one, and has the error of package lease in its tree
+// that it stands for.
 type Client struct{ cfg Config }
 
 var _ lease.Store = (*Client)(nil)

@@ -115,6 +115,24 @@ func TestRequests(t *testing.T) {
 			return err
 		}, `POST /v1/proxies/default/berlin/retry `},
 		{"backup", func(ctx context.Context, c *client.Client) error { return c.Backup(ctx, io.Discard) }, `GET /v1/backup `},
+		{"explain", func(ctx context.Context, c *client.Client) error {
+			_, err := c.Explain(ctx, "a/b", "..")
+			return err
+		}, `GET /v1/proxies/a%2Fb/%2E%2E/explain `},
+		{"list providers", func(ctx context.Context, c *client.Client) error {
+			_, err := c.ListProviders(ctx)
+			return err
+		}, `GET /v1/providers `},
+		{"plan a sweep", func(ctx context.Context, c *client.Client) error {
+			_, err := c.PlanSweep(ctx)
+			return err
+		}, `GET /v1/gc/plan `},
+		{"sweep", func(ctx context.Context, c *client.Client) error {
+			_, err := c.Sweep(ctx)
+			return err
+		}, `POST /v1/gc/sweep `},
+		{"allow a sweep", func(ctx context.Context, c *client.Client) error { return c.AllowSweep(ctx, "gcp", 12) },
+			`POST /v1/gc/allow {"provider":"gcp","max":12}`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -206,6 +224,22 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
+// What an operator allowed once is not done twice because an answer was lost.
+func TestSweepsAreNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		c := over(t, func(*http.Request) (*http.Response, error) {
+			calls++
+			return nil, io.ErrUnexpectedEOF
+		})
+		_, swept := c.Sweep(t.Context())
+		allowed := c.AllowSweep(t.Context(), "gcp", 1)
+		if !errors.Is(swept, io.ErrUnexpectedEOF) || !errors.Is(allowed, io.ErrUnexpectedEOF) || calls != 2 {
+			t.Errorf("%d calls: %v, %v", calls, swept, allowed)
+		}
+	})
+}
+
 func TestEveryRequestHasAnIDOfItsOwn(t *testing.T) {
 	seen := map[string]bool{}
 	c := over(t, func(r *http.Request) (*http.Response, error) {
@@ -250,6 +284,14 @@ func TestSilentServer(t *testing.T) {
 		}, time.Hour + 30*time.Second},
 		"release": {func(ctx context.Context, c *client.Client) error { return c.Release(ctx, "x") }, 30 * time.Second},
 		"backup":  {func(ctx context.Context, c *client.Client) error { return c.Backup(ctx, io.Discard) }, time.Hour},
+		"explain": {func(ctx context.Context, c *client.Client) error {
+			_, err := c.Explain(ctx, "default", "berlin")
+			return err
+		}, 30 * time.Second},
+		"sweep": {func(ctx context.Context, c *client.Client) error {
+			_, err := c.Sweep(ctx)
+			return err
+		}, 6*time.Minute + 30*time.Second},
 	}
 	for name, test := range calls {
 		t.Run(name, func(t *testing.T) {
@@ -362,6 +404,9 @@ func TestNothingIsAskedAboutNothing(t *testing.T) {
 	}
 	if _, err := c.GetProxy(t.Context(), "default", ""); err == nil {
 		t.Error("get: no error")
+	}
+	if _, err := c.Explain(t.Context(), "", "berlin"); err == nil {
+		t.Error("explain: no error")
 	}
 }
 

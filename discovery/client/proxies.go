@@ -84,12 +84,20 @@ func (c *Client) Retry(ctx context.Context, namespace, name string) (Proxy, erro
 }
 
 func (c *Client) proxy(ctx context.Context, method, namespace, name, action string) (Proxy, error) {
-	if namespace == "" || name == "" {
-		return Proxy{}, errors.New("a proxy has a namespace and a name")
+	path, err := proxyPath(namespace, name)
+	if err != nil {
+		return Proxy{}, err
 	}
 	var p Proxy
-	err := c.do(ctx, call{method: method, path: "/v1/proxies/" + segment(namespace) + "/" + segment(name) + action, into: &p})
+	err = c.do(ctx, call{method: method, path: path + action, into: &p})
 	return p, err
+}
+
+func proxyPath(namespace, name string) (string, error) {
+	if namespace == "" || name == "" {
+		return "", errors.New("a proxy has a namespace and a name")
+	}
+	return "/v1/proxies/" + segment(namespace) + "/" + segment(name), nil
 }
 
 // Backup writes a consistent copy of the fleet's state to w. It is asked for once, and takes at most an hour. After an

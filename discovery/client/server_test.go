@@ -16,6 +16,7 @@ import (
 	"github.com/proxyfleet/fleet/discovery"
 	"github.com/proxyfleet/fleet/discovery/client"
 	"github.com/proxyfleet/fleet/lease"
+	"github.com/proxyfleet/fleet/provider/monitor"
 	"github.com/proxyfleet/fleet/proxy"
 	"github.com/proxyfleet/fleet/secret"
 )
@@ -288,6 +289,72 @@ func TestProxies(t *testing.T) {
 		t.Errorf("annotations %v: %v", record.Annotations, err)
 	}
 }
+
+// sweeper has one instance that nobody knows, until it is swept.
+type sweeper struct{ allowed string }
+
+func (s *sweeper) plan(action discovery.SweepAction) (discovery.SweepPlan, error) {
+	return discovery.SweepPlan{Providers: []discovery.ProviderSweep{{
+		Provider: "gcp", Listed: 1, Instances: []discovery.InstanceSweep{{ID: "i", Action: action, Reason: "Orphan"}},
+	}}}, nil
+}
+
+func (s *sweeper) Plan(context.Context) (discovery.SweepPlan, error) {
+	return s.plan(discovery.SweepHold)
+}
+
+func (s *sweeper) Sweep(context.Context) (discovery.SweepPlan, error) {
+	return s.plan(discovery.SweepDelete)
+}
+
+func (s *sweeper) Allow(provider string, limit int) error {
+	if provider != "gcp" {
+		return fmt.Errorf("%w: %s", discovery.ErrUnknownProvider, provider)
+	}
+	s.allowed = fmt.Sprint(provider, limit)
+	return nil
+}
+
+// TestOperators asks a server what operators ask it.
+func TestOperators(t *testing.T) {
+	m := proxy.NewMemory(proxy.MemoryConfig{})
+	if _, err := m.Put(t.Context(), proxy.Key{Namespace: "default", Name: "berlin"}, proxy.Declaration{Spec: proxy.Spec{Provider: "gcp"}}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	s := &sweeper{}
+	c := serve(t, discovery.Config{
+		Proxies:   m,
+		Providers: func() []monitor.Result { return []monitor.Result{{Provider: "gcp", CanCheck: true}} },
+		Explain: func(ctx context.Context, k proxy.Key) (discovery.Explanation, error) {
+			p, err := m.Get(ctx, k)
+			return discovery.Explanation{Proxy: p, Observed: &discovery.Observation{State: discovery.StateNotFound}}, err
+		},
+		Sweeper: s,
+	})
+	if e, err := c.Explain(t.Context(), "default", "berlin"); err != nil || e.Proxy.Name != "berlin" || e.Observed.State != "NotFound" || e.At.IsZero() {
+		t.Errorf("explain got %v: %v", e, err)
+	}
+	if e, ok := errors.AsType[*client.APIError](second(c.Explain(t.Context(), "default", "paris"))); !ok || e.Code != "unknown_proxy" {
+		t.Errorf("explain of the unknown: %v", e)
+	}
+	if l, err := c.ListProviders(t.Context()); err != nil || l.Count != 1 || l.Providers[0].Name != "gcp" || l.Providers[0].Ready != "Unknown" {
+		t.Errorf("providers: %v: %v", l, err)
+	}
+	if p, err := c.PlanSweep(t.Context()); err != nil || p.Providers[0].Instances[0].Action != client.SweepHold {
+		t.Errorf("plan: %v: %v", p, err)
+	}
+	if p, err := c.Sweep(t.Context()); err != nil || p.Providers[0].Instances[0].Action != client.SweepDelete {
+		t.Errorf("sweep: %v: %v", p, err)
+	}
+	if err := c.AllowSweep(t.Context(), "gcp", 12); err != nil || s.allowed != "gcp12" {
+		t.Errorf("allowed %q: %v", s.allowed, err)
+	}
+	if e, ok := errors.AsType[*client.APIError](c.AllowSweep(t.Context(), "gpc", 12)); !ok || e.Code != "unknown_provider" {
+		t.Errorf("allow at the unknown: %v", e)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
 
 func TestBackup(t *testing.T) {
 	state := bytes.Repeat([]byte("state"), 100_000)
