@@ -112,12 +112,10 @@ func (a *api) explain(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// showInstance leaves out the digest of the inputs, which is of use to nobody else.
+// showInstance returns nil for a proxy that never had one. It leaves out the digest of the inputs, which is of use to nobody
+// else, and the address, which the proxy has.
 func showInstance(i proxy.Instance) *wire.Instance {
-	if i == (proxy.Instance{}) {
-		return nil
-	}
-	return &wire.Instance{
+	shown := wire.Instance{
 		Provider:    i.Provider,
 		ID:          i.ID,
 		Incarnation: i.Incarnation,
@@ -126,6 +124,10 @@ func showInstance(i proxy.Instance) *wire.Instance {
 		Retry:       i.Retry.Std(),
 		Retiring:    i.Retiring,
 	}
+	if shown == (wire.Instance{}) {
+		return nil
+	}
+	return &shown
 }
 
 func showObservation(o *Observation) *wire.Observed {

@@ -69,6 +69,10 @@ func TestExplain(t *testing.T) {
 			want: `{"at":"2000-01-01T00:00:00Z","proxy":` + untouched +
 				`,"observed":{"error":"get: the project is gone"},"probes":[],"leases":[],"cooldowns":[],"lastPass":{"at":"2026-01-02T02:04:05.678Z","tookMillis":0}}`,
 		},
+		{
+			name: "an endpoint that nobody has to make", proxy: "default/gateway", status: 200,
+			want: `{"at":"2000-01-01T00:00:00Z","proxy":` + gateway + `,"probes":[],"leases":[],"cooldowns":[]}`,
+		},
 		{name: "unknown", proxy: "default/paris", status: 404, want: failure("unknown_proxy", "default/paris: proxy not found")},
 	}
 	for _, test := range tests {

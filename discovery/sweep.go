@@ -22,18 +22,18 @@ var ErrUnknownProvider = errors.New("no such provider")
 // Sweeper deletes the instances of this fleet that no record knows.
 //
 // A plan says of each instance that a provider lists whether it is kept or deleted, and why. The brake holds back all
-// deletions at a provider where too many would go at once, until somebody allows them. All methods may be called at once;
-// an implementation works on one sweep at a time and lets others wait for as long as their context lasts. An error that is not
-// said to be shown goes to the log alone.
+// deletions at a provider where too many would go at once, until somebody allows them. All methods may be called at once; sweeps
+// are made one after the other, and each waits for its turn for as long as its context lasts. An error that is not said to be
+// shown goes to the log alone.
 type Sweeper interface {
 	// Plan returns what a sweep would do now, and changes nothing.
 	Plan(context.Context) (SweepPlan, error)
 	// Sweep deletes what may go and returns what it did, deletions that failed included. The error is for a sweep that could
 	// not be made at all.
 	Sweep(context.Context) (SweepPlan, error)
-	// Allow lifts the brake of a provider for the next sweep, which then deletes at most max instances, at least 1, and holds
-	// back the rest. The error is [ErrUnknownProvider] if there is no such provider; its text is shown and names those that
-	// there are.
+	// Allow lifts the brake of a provider for the next sweep and no other, if that would delete at most max instances, which is
+	// at least 1; else all stay held back. The error is [ErrUnknownProvider] if there is no such provider; its text is shown
+	// and names those that there are.
 	Allow(provider string, max int) error
 }
 
@@ -93,12 +93,12 @@ type InstanceSweep struct {
 
 func (a *api) planSweep(w http.ResponseWriter, r *http.Request) error {
 	return a.sweepBy(w, r, Sweeper.Plan,
-		"the plan took longer than "+sweepTimeout.String()+"; a provider does not say what it has, and GET /v1/providers may say why")
+		"no plan within "+sweepTimeout.String()+": a provider does not say what it has, and GET /v1/providers may say why")
 }
 
 func (a *api) sweep(w http.ResponseWriter, r *http.Request) error {
 	return a.sweepBy(w, r, Sweeper.Sweep,
-		"the sweep took longer than "+sweepTimeout.String()+" and was stopped; the log says what it deleted, and the next one goes on from there")
+		"no end within "+sweepTimeout.String()+" of the sweep, or of one that it waited for: it was stopped; the log says what it deleted, and the next one goes on from there")
 }
 
 // sweepBy answers with a plan when it has been made or carried out, which may take longer than the server allows others. It

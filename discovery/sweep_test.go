@@ -78,11 +78,11 @@ func TestSweepRoutes(t *testing.T) {
 		{name: "sweep fails", target: "POST /v1/gc/sweep", err: io.ErrClosedPipe, status: 500, want: internal, asked: []string{"sweep"}},
 		{
 			name: "sweep does not end", target: "POST /v1/gc/sweep", takes: time.Hour, status: 503, asked: []string{"sweep"},
-			want: failure("timeout", "the sweep took longer than 5m0s and was stopped; the log says what it deleted, and the next one goes on from there"),
+			want: failure("timeout", "no end within 5m0s of the sweep, or of one that it waited for: it was stopped; the log says what it deleted, and the next one goes on from there"),
 		},
 		{
 			name: "a plan does not end", target: "GET /v1/gc/plan", takes: time.Hour, status: 503, asked: []string{"plan"},
-			want: failure("timeout", "the plan took longer than 5m0s; a provider does not say what it has, and GET /v1/providers may say why"),
+			want: failure("timeout", "no plan within 5m0s: a provider does not say what it has, and GET /v1/providers may say why"),
 		},
 		{name: "allow", target: "POST /v1/gc/allow", body: `{"provider":"gcp","max":12}`, status: 204, asked: []string{"allow gcp 12"}},
 		{

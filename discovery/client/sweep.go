@@ -43,7 +43,7 @@ func (c *Client) Sweep(ctx context.Context) (SweepPlan, error) {
 	return plan, err
 }
 
-// AllowSweep lifts the brake of a provider for the next sweep, which then deletes at most max instances. The code of its
+// AllowSweep lifts the brake of a provider for the next sweep, if that would delete at most max instances. The code of its
 // [APIError] is unknown_provider if there is no such provider.
 func (c *Client) AllowSweep(ctx context.Context, provider string, max int) error {
 	return c.do(ctx, call{method: http.MethodPost, path: "/v1/gc/allow", body: wire.AllowRequest{Provider: provider, Max: max}, once: true})
