@@ -1,6 +1,7 @@
 package examplecloud_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	examplecloud "github.com/proxyfleet/fleet/examples/provider"
 	"github.com/proxyfleet/fleet/examples/provider/cloud"
@@ -84,6 +86,7 @@ func inject(t testing.TB, c *cloud.Cloud, f providertest.Fault) bool {
 		providertest.DeleteFails:      {Op: "delete", Status: 500},
 		providertest.DeleteUnanswered: {Op: "delete", LoseAnswer: true},
 		providertest.ListFails:        {Op: "list", Status: 503, Skip: 1},
+		providertest.CheckFails:       {Op: "list", Status: 503, Times: 1000},
 		providertest.Hangs:            {Times: 1000, EffectDelayMillis: int(time.Hour.Milliseconds())},
 	}
 	fault, ok := faults[f]
@@ -202,6 +205,45 @@ func TestClasses(t *testing.T) {
 			tt.want.Op, tt.want.Err = "get", got.Err
 			if diff := cmp.Diff(tt.want, *got, cmp.Comparer(errors.Is)); diff != "" {
 				t.Errorf("the error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A check says which zone cannot be used, and why, in a word that says what kind of trouble it is.
+func TestCheck(t *testing.T) {
+	tests := map[string]struct {
+		handler http.HandlerFunc
+		want    string
+	}{
+		"works":      {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"instances": [], "nextPageToken": "7"}`) }, ""},
+		"forbidden":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "Refused"},
+		"too many":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }, "RateLimited"},
+		"in trouble": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, "Unavailable"},
+		"no cloud":   {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `<html>`) }, "Unavailable"},
+		"silent":     {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, provider.Timeout},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			mux.HandleFunc("GET /v1/zones/a/instances", tt.handler)
+			mux.HandleFunc("GET /v1/zones/b/instances", func(w http.ResponseWriter, r *http.Request) {
+				if got := r.URL.Query().Get("label"); got != "proxyfleet-fleet=f" {
+					t.Errorf("the check asks for %q, want the instances of the fleet", got)
+				}
+				fmt.Fprint(w, `{"instances": []}`)
+			})
+			server := httptest.NewServer(mux)
+			defer server.Close()
+			p, ok := provider.As[provider.Checker](open(t, "f", server.URL))
+			if !ok {
+				t.Fatal("the provider has no Check")
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			want := []provider.TargetStatus{{Target: "a", Ready: tt.want == "", Reason: tt.want}, {Target: "b", Ready: true}}
+			if diff := cmp.Diff(want, p.Check(ctx), cmpopts.IgnoreFields(provider.TargetStatus{}, "Message")); diff != "" {
+				t.Errorf("the verdicts (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -140,7 +140,7 @@ func (t tracer) Start(ctx context.Context, name string, _ ...trace.SpanStartOpti
 
 func (s *span) SetAttributes(all ...attribute.KeyValue) {
 	for _, a := range all {
-		s.Attributes[string(a.Key)] = a.Value.Emit()
+		s.Attributes[string(a.Key)] = a.Value.String()
 	}
 }
 

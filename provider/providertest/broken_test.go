@@ -509,6 +509,7 @@ type background struct {
 
 func (p background) Run(ctx context.Context) error { return p.run(ctx) }
 func (p background) Delays() provider.Delays       { return p.delays }
+func (p background) Unwrap() provider.Provider     { return p.Provider }
 
 func TestBrokenBackground(t *testing.T) {
 	t.Parallel()
@@ -558,6 +559,166 @@ func TestBrokenBackground(t *testing.T) {
 			requireCaught(t, c.caught, open, true)
 		})
 	}
+}
+
+// checking gives a broken provider the checks of its Memory, changed by a fault.
+type checking struct {
+	*broken
+	check checkFunc
+}
+
+type checkFunc = func(context.Context) []provider.TargetStatus
+
+func (p checking) Check(ctx context.Context) []provider.TargetStatus { return p.check(ctx) }
+
+// Each of these breaks what the case of that name promises. The check that it is given keeps all promises.
+var brokenChecks = []struct {
+	name, caught string
+	fault        func(p *broken, check checkFunc) checkFunc
+}{
+	{"no verdict", "check", edited(func([]provider.TargetStatus) []provider.TargetStatus { return nil })},
+	{"a target twice", "check", edited(func(all []provider.TargetStatus) []provider.TargetStatus { return append(all, all...) })},
+	{"a target without a name", "check", eachEdited(func(v *provider.TargetStatus) { v.Target = "" })},
+	{"not ready although it is", "check", eachEdited(func(v *provider.TargetStatus) { v.Ready, v.Reason = false, "Shy" })},
+	{"a detail that is no word", "check", eachEdited(func(v *provider.TargetStatus) { v.Details = map[string]string{"free space": "1"} })},
+	{"targets made from instances", "check", func(p *broken, check checkFunc) checkFunc {
+		return func(ctx context.Context) []provider.TargetStatus {
+			all := check(ctx)
+			instances, _ := p.List(context.WithoutCancel(ctx))
+			for _, in := range instances {
+				all = append(all, provider.TargetStatus{Target: in.ID, Ready: true})
+			}
+			return all
+		}
+	}},
+	{"a password in a detail", "check", func(p *broken, check checkFunc) checkFunc {
+		var last provider.Request
+		p.create = func(ctx context.Context, r provider.Request) (provider.Instance, error) {
+			last = r
+			return p.Provider.Create(ctx, r)
+		}
+		return func(ctx context.Context) []provider.TargetStatus {
+			all := check(ctx)
+			all[0].Details = map[string]string{"login": last.Credentials.Password.Reveal()}
+			return all
+		}
+	}},
+	{"an instance to try it out", "check-changes-nothing", func(p *broken, check checkFunc) checkFunc {
+		return func(ctx context.Context) []provider.TargetStatus {
+			p.replace(provider.Request{Name: "trial", Marks: provider.Marks{Fleet: ours, UID: "trial"}})
+			return check(ctx)
+		}
+	}},
+	{"instances that it repairs", "check-changes-nothing", func(p *broken, check checkFunc) checkFunc {
+		return func(ctx context.Context) []provider.TargetStatus {
+			instances, _ := p.List(context.WithoutCancel(ctx))
+			for _, in := range instances {
+				p.replace(provider.Request{Name: nameOf(refOf(in)), Marks: in.Marks, Port: in.Port})
+			}
+			return check(ctx)
+		}
+	}},
+	{"one check at a time, or trouble", "check-at-once", func(_ *broken, check checkFunc) checkFunc {
+		var busy sync.Mutex
+		return func(ctx context.Context) []provider.TargetStatus {
+			if !busy.TryLock() {
+				return []provider.TargetStatus{{Target: "memory", Reason: "Busy"}}
+			}
+			defer busy.Unlock()
+			<-time.After(pollEvery)
+			return check(ctx)
+		}
+	}},
+	{"calls that fail while it checks", "check-at-once", func(p *broken, check checkFunc) checkFunc {
+		var checks atomic.Int64
+		p.create = func(ctx context.Context, r provider.Request) (provider.Instance, error) {
+			for checks.Load() == 0 {
+				<-time.After(time.Millisecond)
+			}
+			return provider.Instance{}, trouble("create")
+		}
+		return func(ctx context.Context) []provider.TargetStatus { checks.Add(1); return check(ctx) }
+	}},
+	{"always ready", "check-fails", eachEdited(func(v *provider.TargetStatus) { v.Ready, v.Reason = true, "" })},
+	{"not ready for no reason", "check-fails", eachEdited(func(v *provider.TargetStatus) { v.Reason = "" })},
+	{"a reason in prose", "check-fails", eachEdited(func(v *provider.TargetStatus) { v.Reason = v.Message })},
+	{"no verdict on what is in trouble", "check-fails", edited(func(all []provider.TargetStatus) []provider.TargetStatus {
+		return slices.DeleteFunc(all, func(v provider.TargetStatus) bool { return !v.Ready })
+	})},
+	{"another reason each time", "check-fails", func(_ *broken, check checkFunc) checkFunc {
+		var calls atomic.Int64
+		return func(ctx context.Context) []provider.TargetStatus {
+			all := check(ctx)
+			if !all[0].Ready {
+				all[0].Reason = fmt.Sprintf("Trouble%d", calls.Add(1))
+			}
+			return all
+		}
+	}},
+	{"no verdict for a caller who gave up", "check-ends", func(_ *broken, check checkFunc) checkFunc {
+		return func(ctx context.Context) []provider.TargetStatus {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return check(ctx)
+		}
+	}},
+	{"a wait that no context ends", "check-hangs", func(_ *broken, check checkFunc) checkFunc {
+		return func(ctx context.Context) []provider.TargetStatus { return check(context.WithoutCancel(ctx)) }
+	}},
+	{"ready when nobody answered", "check-hangs", eachEdited(func(v *provider.TargetStatus) { v.Ready, v.Reason = true, "" })},
+	{"another word for a timeout", "check-hangs", eachEdited(func(v *provider.TargetStatus) {
+		if !v.Ready {
+			v.Reason = "Slow"
+		}
+	})},
+}
+
+// edited changes what a check returns.
+func edited(edit func([]provider.TargetStatus) []provider.TargetStatus) func(*broken, checkFunc) checkFunc {
+	return func(_ *broken, check checkFunc) checkFunc {
+		return func(ctx context.Context) []provider.TargetStatus { return edit(check(ctx)) }
+	}
+}
+
+// eachEdited changes each verdict that a check returns.
+func eachEdited(edit func(*provider.TargetStatus)) func(*broken, checkFunc) checkFunc {
+	return edited(func(all []provider.TargetStatus) []provider.TargetStatus {
+		for i := range all {
+			edit(&all[i])
+		}
+		return all
+	})
+}
+
+func TestBrokenChecks(t *testing.T) {
+	t.Parallel()
+	for _, c := range brokenChecks {
+		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			requireCaught(t, c.caught, func(p *broken) provider.Provider {
+				return checking{p, c.fault(p, memoryProvider{p.memory, ours}.Check)}
+			}, true)
+		})
+	}
+}
+
+// A check that waits for Run has to end by its context too.
+func TestBrokenCheckWithoutRun(t *testing.T) {
+	t.Parallel()
+	requireCaught(t, "check-ends", func(b *broken) provider.Provider {
+		running := make(chan struct{}, 1)
+		check := func(ctx context.Context) []provider.TargetStatus {
+			running <- <-running
+			return memoryProvider{b.memory, ours}.Check(ctx)
+		}
+		return background{Provider: checking{b, check}, run: func(ctx context.Context) error {
+			running <- struct{}{}
+			<-ctx.Done()
+			<-running
+			return nil
+		}}
+	}, true)
 }
 
 // requireCaught runs the one case that is to catch a broken provider.

@@ -31,6 +31,13 @@ func cases() []testCase {
 		{"list", "List returns every instance of this fleet as Get does, and none that is gone", list},
 		{"list-fails", "a part of the backend that cannot be read fails List: it is complete or an error", listFails},
 
+		{"check", "every target of a healthy backend is ready, and each Check has the same ones, whatever instances there are", checkCase},
+		{"check-changes-nothing", "Check changes no instance", checkChangesNothing},
+		{"check-at-once", "Check may be called concurrently with everything else, and disturbs no other call", checkAtOnce},
+		{"check-fails", "Check of a backend in trouble has a target that is not ready, with a reason that stays, and all the others", checkFails},
+		{"check-ends", "Check ends by its context, before Run and after it as well, with a verdict on every target", checkEnds},
+		{"check-hangs", "Check ends by its context while the backend hangs, with reason Timeout", checkHangs},
+
 		{"canceled", "a call whose context was canceled sends nothing and is an error of class canceled", canceled},
 		{"deadline-passed", "a call whose deadline has passed sends nothing and is transient", deadlinePassed},
 		{"canceled-under-way", "a call ends promptly when its context is canceled while the backend hangs, with class canceled", canceledUnderWay},

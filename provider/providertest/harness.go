@@ -45,7 +45,7 @@ type Harness struct {
 // Fault is something that goes wrong at a backend.
 type Fault string
 
-// The faults. Those of a call hit the next call of that kind that changes or reads an instance, once.
+// The faults. Those of a call hit the next call of that kind that changes or reads an instance, once. The others last.
 const (
 	// CreateFails: it has no effect and answers like a server in trouble.
 	CreateFails Fault = "create fails"
@@ -60,6 +60,8 @@ const (
 	// ListFails: one part of it, such as a page or a host, answers like a server in trouble; or the whole where there are no
 	// parts.
 	ListFails Fault = "list fails"
+	// CheckFails: from now on a part of the backend, or the whole, cannot be used, which a check can see.
+	CheckFails Fault = "check fails"
 	// Hangs: from now on all calls are accepted, have no effect and are never answered.
 	Hangs Fault = "hangs"
 	// Lags: from now on reads answer what was true a while ago, which is less than half of Settle.

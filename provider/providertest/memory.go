@@ -23,6 +23,7 @@ type Memory struct {
 	made      int
 	pending   map[Fault]bool
 	hangs     bool
+	troubled  bool // as checks see it
 	lagsFrom  time.Time
 	past      []snapshot
 }
@@ -82,6 +83,8 @@ func (m *Memory) Inject(f Fault) bool {
 	switch f {
 	case Hangs:
 		m.hangs = true
+	case CheckFails:
+		m.troubled = true
 	case Lags:
 		m.lagsFrom = time.Now()
 	default:
@@ -165,7 +168,10 @@ type memoryProvider struct {
 	fleet   string
 }
 
-var _ provider.Provider = memoryProvider{}
+var (
+	_ provider.Provider = memoryProvider{}
+	_ provider.Checker  = memoryProvider{}
+)
 
 func (p memoryProvider) Plan(r provider.Request) (string, error) {
 	switch {
@@ -249,6 +255,20 @@ func (p memoryProvider) List(ctx context.Context) ([]provider.Instance, error) {
 	all = slices.DeleteFunc(all, func(in provider.Instance) bool { return in.Marks.Fleet != p.fleet })
 	slices.SortFunc(all, func(a, b provider.Instance) int { return strings.Compare(a.ID, b.ID) })
 	return all, nil
+}
+
+// Check has one target, "memory".
+func (p memoryProvider) Check(ctx context.Context) []provider.TargetStatus {
+	v := provider.TargetStatus{Target: "memory"}
+	if err := p.backend.enter(ctx, "check"); err != nil {
+		v.Reason, v.Message = provider.Timeout, err.Error()
+		return []provider.TargetStatus{v}
+	}
+	defer p.backend.mu.Unlock()
+	if v.Ready = !p.backend.troubled; !v.Ready {
+		v.Reason, v.Message = "InTrouble", errTrouble.Error()
+	}
+	return []provider.TargetStatus{v}
 }
 
 func (p memoryProvider) owns(in provider.Instance, ref provider.Ref) bool {
