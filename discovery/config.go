@@ -36,6 +36,13 @@ type Config struct {
 	Explain func(context.Context, proxy.Key) (Explanation, error)
 	// Sweeper plans and makes sweeps. Defaults to none: all below /v1/gc then answers 501.
 	Sweeper Sweeper
+	// Name is what the status page calls the fleet. Defaults to none.
+	Name string
+	// Cooldowns returns how many cooldowns there are, for the status page. Defaults to none: the page does not speak of them.
+	Cooldowns func() int
+	// Held returns how many instances the brake of the sweeper held back the last time, by provider, for the status page.
+	// Defaults to none.
+	Held func() map[string]int
 	// Token is what callers must know. Defaults to none: everybody who reaches the handler may do everything, except that
 	// a request which changes something, and a backup, must be addressed to a loopback host, so that no web page which a
 	// browser on this machine shows can send it.

@@ -26,7 +26,8 @@ func routeName(route string) string { return cmp.Or(route, "unmatched") }
 // api is the handler.
 type api struct {
 	Config
-	mux *http.ServeMux
+	mux   *http.ServeMux
+	pages *pages
 }
 
 // New makes a handler of the API. Its error names all that is wrong with the configuration.
@@ -35,9 +36,11 @@ func New(c Config) (http.Handler, error) {
 	if err := errors.Join(c.validate(), gateErr); err != nil {
 		return nil, err
 	}
-	a := &api{Config: c.withDefaults(), mux: http.NewServeMux()}
+	a := &api{Config: c.withDefaults(), mux: http.NewServeMux(), pages: newPages(c.Name)}
 	a.mux.HandleFunc(healthzRoute, healthz)
 	a.mux.HandleFunc(readyzRoute, a.answering(a.readyz))
+	a.mux.HandleFunc("GET /{$}", a.showing(a.fleetPage))
+	a.mux.HandleFunc("GET /proxies/{namespace}/{name}", a.showing(withoutQuery(a.proxyPage)))
 	for pattern, serve := range map[string]endpoint{
 		"GET /v1/proxies":                                  a.listProxies,
 		"GET /v1/proxies/{namespace}/{name}":               withoutQuery(a.getProxy),

@@ -196,7 +196,7 @@ func TestRoutes(t *testing.T) {
 		{name: "backup fails at once", target: "GET /v1/backup", with: func(c *discovery.Config) { c.Backup = func(io.Writer) error { return lost } }, status: 500, want: internal},
 
 		{name: "no such path", target: "GET /v2/proxies", status: 404, want: failure("not_found", "the API has no such path")},
-		{name: "the root", target: "GET /", status: 404, want: failure("not_found", "the API has no such path")},
+		{name: "the root, for more than a look", target: "POST /", status: 405, want: failure("method_not_allowed", "this path takes GET, HEAD only")},
 		{
 			name: "no such method", target: "PUT /v1/leases", status: 405, want: failure("method_not_allowed", "this path takes POST only"),
 			headers: map[string]string{"Allow": "POST", "Content-Type": "application/json"},
