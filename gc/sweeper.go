@@ -20,8 +20,12 @@ const (
 	sweepTimeout = 10 * time.Minute
 )
 
-// ErrRecords is the error of a pass whose records could not be read.
-var ErrRecords = errors.New("the records cannot be read")
+var (
+	// ErrRecords is the error of a plan or sweep whose records could not be read.
+	ErrRecords = errors.New("the records cannot be read")
+	// ErrUnknownProvider is the error of [Sweeper.Allow] for a provider that is not configured.
+	ErrUnknownProvider = errors.New("no such provider")
+)
 
 // Sweeper finds and deletes orphans and strays. All its methods may be called concurrently; sweeps are made one after the
 // other.
@@ -118,7 +122,7 @@ func (s *Sweeper) Allow(provider string, most int) error {
 	switch _, known := s.cfg.Providers[provider]; {
 	case !known:
 		names := slices.Sorted(maps.Keys(s.cfg.Providers))
-		return fmt.Errorf("gc: no provider %q is configured; there are: %s", provider, strings.Join(names, ", "))
+		return fmt.Errorf("gc: %w: %q; there are: %s", ErrUnknownProvider, provider, strings.Join(names, ", "))
 	case most < 1:
 		return fmt.Errorf("gc: at least one deletion must be allowed, not %d", most)
 	}
