@@ -3,7 +3,6 @@ package app
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"strings"
 
@@ -56,7 +55,7 @@ func (d *documents) load(types map[string]ProviderType) (*manifest.Set, map[stri
 	if err := checkIdentity(c, types); err != nil {
 		return nil, nil, err
 	}
-	providers, err := d.openProviders(c, types, c.FleetID, slog.New(slog.DiscardHandler))
+	providers, err := d.openProviders(c, types, provider.Environment{Fleet: c.FleetID})
 	return set, providers, err
 }
 
@@ -80,7 +79,7 @@ func checkIdentity(c *manifest.Configuration, types map[string]ProviderType) err
 }
 
 // openProviders opens the configured providers for a fleet.
-func (d *documents) openProviders(c *manifest.Configuration, types map[string]ProviderType, fleet string, log *slog.Logger) (map[string]provider.Provider, error) {
+func (d *documents) openProviders(c *manifest.Configuration, types map[string]ProviderType, env provider.Environment) (map[string]provider.Provider, error) {
 	configs := make([]provider.Config, len(c.Providers))
 	for i, p := range c.Providers {
 		configs[i] = provider.Config(p)
@@ -89,5 +88,6 @@ func (d *documents) openProviders(c *manifest.Configuration, types map[string]Pr
 	for name, t := range types {
 		constructors[name] = t.New
 	}
-	return provider.Open(configs, constructors, provider.Environment{Fleet: fleet, StateDir: d.providerDir(), Logger: log})
+	env.StateDir = d.providerDir()
+	return provider.Open(configs, constructors, env)
 }

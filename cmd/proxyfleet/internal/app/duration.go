@@ -41,3 +41,21 @@ func (d *duration) String() string {
 
 // Type is what the help calls the value.
 func (d *duration) Type() string { return "duration" }
+
+// switchable is a flag whose value is a positive duration, or 0 for off.
+type switchable struct{ *duration }
+
+// orOff adds a flag for a positive duration that may also be 0.
+func orOff(flags *pflag.FlagSet, to *time.Duration, name string, otherwise time.Duration, usage string) {
+	*to = otherwise
+	flags.Var(switchable{(*duration)(to)}, name, usage)
+}
+
+// Set reads a duration that may be 0.
+func (s switchable) Set(text string) error {
+	if value, err := time.ParseDuration(text); err == nil && value == 0 {
+		*s.duration = 0
+		return nil
+	}
+	return s.duration.Set(text)
+}

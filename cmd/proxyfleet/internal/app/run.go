@@ -27,12 +27,17 @@ type runOptions struct {
 	certFile, keyFile string
 	shutdownTimeout   time.Duration
 
-	logFormat logging.Format
-	logLevel  slog.Level
+	logFormat     logging.Format
+	logLevel      slog.Level
+	metricsListen string
+	traceProbes   bool
 
 	lease         lease.Config
 	healthWorkers int
 	intervals     fleet.Intervals
+
+	checkInterval, checkTimeout time.Duration
+	gcInterval, gcMinAge        time.Duration
 }
 
 func newRun(types map[string]ProviderType) *cobra.Command {
@@ -90,12 +95,23 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	o.logFormat = logging.Auto
 	flags.TextVar(&o.logFormat, "log-format", o.logFormat, "`FORMAT` of the log: text or json; auto is text at a terminal, else json")
 	flags.TextVar(&o.logLevel, "log-level", o.logLevel, "least `LEVEL` that is logged: debug, info, warn or error")
+	flags.StringVar(&o.metricsListen, "metrics-listen", "", "`ADDRESS` of /metrics, /healthz and /readyz, without a token (default: off)")
+	flags.BoolVar(&o.traceProbes, "trace-health-probes", false, "make a span of each probe, where OTEL_* variables ask for spans")
 
 	positive(flags, &o.lease.DefaultTTL, "lease-ttl", 5*time.Minute, "how long a lease lasts whose request does not say")
 	positive(flags, &o.lease.MaxTTL, "max-lease-ttl", time.Hour, "longest TTL that may be asked for")
 	positive(flags, &o.lease.CooldownWindow, "cooldown-window", 10*time.Minute, "how long a proxy rests from a target after a ban")
 	flags.IntVar(&o.healthWorkers, "health-workers", 8, "`N` probes may run at once")
 	o.addIntervals(flags)
+	o.addNets(flags)
+}
+
+// addNets adds the flags of what watches over providers from outside of the passes.
+func (o *runOptions) addNets(flags *pflag.FlagSet) {
+	orOff(flags, &o.checkInterval, "provider-check-interval", time.Minute, "time from one check of all providers to the next, at least 10s; 0 is off")
+	positive(flags, &o.checkTimeout, "provider-check-timeout", 0, "how long a check may take (default: 15s, or the interval if that is shorter)")
+	positive(flags, &o.gcInterval, "gc-interval", 10*time.Minute, "time from one search for instances that no proxy holds to the next")
+	positive(flags, &o.gcMinAge, "gc-min-age", 10*time.Minute, "how old such an instance must be to be deleted")
 }
 
 func (o *runOptions) addIntervals(flags *pflag.FlagSet) {
@@ -113,6 +129,9 @@ func (o *runOptions) addIntervals(flags *pflag.FlagSet) {
 	positive(flags, &i.Drain, "drain-timeout", d.Drain, "how long a proxy that is to be replaced waits for its open leases")
 }
 
+// leastCheckInterval is that of the monitor.
+const leastCheckInterval = 10 * time.Second
+
 // validate refuses flags that do not go together.
 func (o *runOptions) validate() error {
 	if err := o.documents.validate(); err != nil {
@@ -127,6 +146,10 @@ func (o *runOptions) validate() error {
 		return misused("--health-workers must be at least 1")
 	case o.lease.DefaultTTL > o.lease.MaxTTL:
 		return misused("--lease-ttl %s is above --max-lease-ttl %s", shortDuration(o.lease.DefaultTTL), shortDuration(o.lease.MaxTTL))
+	case o.checkInterval > 0 && o.checkInterval < leastCheckInterval:
+		return misused("--provider-check-interval must be at least %s, or 0 for off", shortDuration(leastCheckInterval))
+	case o.checkInterval > 0 && o.checkTimeout > o.checkInterval:
+		return misused("--provider-check-timeout %s is above --provider-check-interval %s", shortDuration(o.checkTimeout), shortDuration(o.checkInterval))
 	case o.intervals.FirstRetry > o.intervals.LastRetry:
 		return misused("--first-retry %s is above --last-retry %s", shortDuration(o.intervals.FirstRetry), shortDuration(o.intervals.LastRetry))
 	}

@@ -7,24 +7,36 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/proxyfleet/fleet"
 	"github.com/proxyfleet/fleet/cmd/proxyfleet/internal/serving"
-	"github.com/proxyfleet/fleet/discovery"
-	"github.com/proxyfleet/fleet/health"
+	"github.com/proxyfleet/fleet/cmd/proxyfleet/internal/tracing"
+	"github.com/proxyfleet/fleet/gc"
 	"github.com/proxyfleet/fleet/manifest"
+	"github.com/proxyfleet/fleet/metrics"
+	"github.com/proxyfleet/fleet/provider/monitor"
 	"github.com/proxyfleet/fleet/secret"
 	"github.com/proxyfleet/fleet/store/bolt"
 )
 
 // standalone is a fleet on one machine: documents say what it is to be, a state file what it is, and an HTTP API hands it
-// out. This file is where its parts are joined.
+// out. Its parts are joined in parts.go.
 type standalone struct {
 	log     *slog.Logger
+	spans   *tracing.Tracing
+	flush   time.Duration // how long the last spans may take to leave
+	metrics *metrics.Metrics
+
 	server  *serving.Server
+	scrapes *serving.Server // nil: nobody may scrape
 	store   *bolt.Store
 	applier *manifest.Applier
 	fleet   *fleet.Fleet
+	monitor *monitor.Monitor
+	checks  bool // whether the monitor runs
+	sweeper *gc.Sweeper
+	brakes  *brakes
 	api     http.Handler
 }
 
@@ -42,15 +54,16 @@ func open(ctx context.Context, o runOptions, types map[string]ProviderType, log 
 	if err != nil {
 		return nil, err
 	}
-	s := &standalone{log: log}
+	s := &standalone{log: log, flush: o.shutdownTimeout / 4, checks: o.checkInterval > 0}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.discard())
 		}
 	}()
-	s.server, err = serving.Listen(serving.Config{Address: o.listen, CertFile: o.certFile, KeyFile: o.keyFile,
-		Drain: o.shutdownTimeout / 2, Logger: log})
-	if err != nil {
+	if s.spans, err = tracing.Open(ctx, version(), log); err != nil {
+		return nil, err
+	}
+	if err := s.listen(o); err != nil {
 		return nil, err
 	}
 	secrets := manifest.NewSecrets()
@@ -76,47 +89,6 @@ func open(ctx context.Context, o runOptions, types map[string]ProviderType, log 
 	return s, nil
 }
 
-// join makes the fleet over the open store.
-func (s *standalone) join(o runOptions, c *manifest.Configuration, types map[string]ProviderType) error {
-	providers, err := o.openProviders(c, types, s.store.Fleet(), s.log)
-	if err != nil {
-		return err
-	}
-	limits := map[string]int{}
-	for _, p := range c.Providers {
-		if p.MaxInstances > 0 {
-			limits[p.Name] = p.MaxInstances
-		}
-	}
-	s.fleet, err = fleet.New(fleet.Config{
-		Fleet:        s.store.Fleet(),
-		Store:        s.store,
-		Providers:    providers,
-		MaxInstances: limits,
-		HealthCheck:  c.HealthCheck,
-		Health:       health.Config{Workers: o.healthWorkers},
-		Lease:        o.lease,
-		Intervals:    o.intervals,
-		Logger:       s.log,
-	})
-	return err
-}
-
-// publish makes the API of the fleet.
-func (s *standalone) publish(token secret.Text, everybody bool) (err error) {
-	s.api, err = discovery.New(discovery.Config{
-		Proxies:      s.store,
-		Leases:       s.fleet.Leases(),
-		ActiveLeases: s.fleet.Leases().Counts,
-		Ready:        s.ready,
-		Backup:       s.store.Backup,
-		Token:        token,
-		AnyHost:      everybody,
-		Logger:       s.log,
-	})
-	return err
-}
-
 // ready says why nothing can be leased, or returns nil.
 func (s *standalone) ready(ctx context.Context) error {
 	if err := s.store.Err(); err != nil {
@@ -133,6 +105,9 @@ func (s *standalone) announce(o runOptions, c *manifest.Configuration, token sec
 	if token.IsZero() {
 		s.log.Warn("the API has no token: whoever reaches it may lease proxies and change the fleet", "listen", o.listen)
 	}
+	if s.scrapes != nil {
+		s.log.Info("serving metrics", "url", s.scrapes.URL()+"/metrics")
+	}
 	s.log.Info("serving", "url", s.server.URL(), "fleet", s.store.Fleet(), "state", o.statePath())
 }
 
@@ -143,7 +118,7 @@ func (s *standalone) run(ctx context.Context) error {
 	defer stop(nil)
 	keeping, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
-	var fleetErr error
+	var fleetErr, scrapesErr error
 	var parts sync.WaitGroup
 	parts.Go(func() {
 		if fleetErr = s.fleet.Run(keeping); fleetErr != nil {
@@ -151,6 +126,14 @@ func (s *standalone) run(ctx context.Context) error {
 		}
 	})
 	parts.Go(func() { s.applier.Run(keeping) })
+	s.watch(keeping, &parts)
+	if s.scrapes != nil {
+		parts.Go(func() {
+			if scrapesErr = s.scrapes.Run(keeping, s.figures()); scrapesErr != nil {
+				stop(scrapesErr)
+			}
+		})
+	}
 	parts.Go(func() {
 		select {
 		case <-s.store.Failed():
@@ -162,7 +145,17 @@ func (s *standalone) run(ctx context.Context) error {
 	serverErr := s.server.Run(ctx, s.api)
 	release()
 	parts.Wait()
-	return errors.Join(serverErr, fleetErr, s.close())
+	err := errors.Join(serverErr, fleetErr, scrapesErr, s.close())
+	s.sendSpans()
+	return err
+}
+
+// watch starts what watches over providers. Neither can fail, for each runs once.
+func (s *standalone) watch(ctx context.Context, parts *sync.WaitGroup) {
+	parts.Go(func() { _ = s.sweeper.Run(ctx) })
+	if s.checks {
+		parts.Go(func() { _ = s.monitor.Run(ctx) })
+	}
 }
 
 // close closes the store, and returns why it failed if it did before.
@@ -177,14 +170,29 @@ func (s *standalone) close() error {
 	return nil
 }
 
+// sendSpans sends those that nobody has got yet, to whom it may concern.
+func (s *standalone) sendSpans() {
+	ctx, cancel := context.WithTimeout(context.Background(), s.flush)
+	defer cancel()
+	if err := s.spans.Close(ctx); err != nil {
+		s.log.Warn("the last spans are lost", "err", err)
+	}
+}
+
 // discard lets go of the parts of a fleet that is not run.
 func (s *standalone) discard() error {
 	var err error
 	if s.server != nil {
 		err = s.server.Close()
 	}
+	if s.scrapes != nil {
+		err = errors.Join(err, s.scrapes.Close())
+	}
 	if s.store != nil {
 		err = errors.Join(err, s.close())
+	}
+	if s.spans != nil {
+		s.sendSpans()
 	}
 	return err
 }
