@@ -28,7 +28,8 @@ type Config struct {
 // settings are a Config that has been found good.
 type settings struct {
 	pool    pool
-	exposed bool // some address can be reached from other hosts
+	blocks  []block // what Check looks at
+	exposed bool    // some address can be reached from other hosts
 	allowed []netip.Prefix
 }
 
@@ -62,6 +63,7 @@ func (c Config) settings() (settings, error) {
 			break
 		}
 	}
+	s.blocks = append(blocks(listenBlock, c.Addresses), blocks(sourceBlock, c.SourceAddresses)...)
 	s.allowed, problems[4] = parseAllowed(c.AllowedDestinations)
 	return s, errors.Join(problems[:]...)
 }

@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"strconv"
 	"testing"
@@ -33,6 +34,17 @@ func TestConformance(t *testing.T) {
 				"placement.diskSizeGb":  func(r *provider.Request) { r.Placement.DiskSizeGb = 10 },
 				"cloudInit":             func(r *provider.Request) { r.CloudInit = secret.New("#cloud-config planted") },
 				"port":                  func(r *provider.Request) { r.Port = 0 },
+			},
+			Inject: func(f providertest.Fault) bool {
+				if f != providertest.CheckFails {
+					return false
+				}
+				taken, err := net.Listen("tcp", fmt.Sprintf("127.0.77.20:%d", port))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = taken.Close() })
+				return true
 			},
 		}
 	})

@@ -67,9 +67,11 @@ func (l *listener) serve(socket net.Listener, log *slog.Logger) {
 	}
 }
 
-// close stops accepting and closes all connections.
+// close stops accepting and closes all connections. The address is free when it returns: the socket is only closed when the
+// server, which may just be accepting from it, has let it go.
 func (l *listener) close() {
 	_ = l.server.Close()
+	<-l.ended
 	l.cancel()
 	l.idle()
 	l.conns.close()

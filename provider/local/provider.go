@@ -27,6 +27,11 @@ const (
 	listenerFailed       = "ListenerFailed"       // it stopped accepting by itself
 	notRunning           = "NotRunning"           // Run has not opened the listeners yet, or has ended
 	stateUnwritable      = "StateUnwritable"      // the state directory did not take a change
+
+	// Of checks:
+	addressMissing = "AddressMissing" // it is not an address of this host
+	portInUse      = "PortInUse"      // another program listens there
+	portForbidden  = "PortForbidden"  // this process must not listen there
 )
 
 // drainTime is how long connections may go on after Run was told to end.
@@ -63,6 +68,7 @@ var (
 	_ provider.Runner      = (*listeners)(nil)
 	_ provider.Opener      = (*listeners)(nil)
 	_ provider.Delayer     = (*listeners)(nil)
+	_ provider.Checker     = (*listeners)(nil)
 	_ provider.Constructor = New
 )
 

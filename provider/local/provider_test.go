@@ -292,6 +292,23 @@ func TestUnwritableState(t *testing.T) {
 	stop()
 }
 
+// The address of a deleted proxy is free when Delete returns, for this provider and for others.
+func TestDeletedAddressIsFree(t *testing.T) {
+	p, _ := run(t, t.TempDir(), local.Config{Addresses: []string{"127.0.78.1"}})
+	r := request("one", freePort(t), provider.Credentials{})
+	for range 50 {
+		in := create(t, p, r)
+		if err := p.Delete(t.Context(), refOf(in)); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", addressOf(in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o600); err != nil {
