@@ -103,7 +103,7 @@ func TestOperator(t *testing.T) {
 
 // Every command says what it is for, and nobody is greeted by an error.
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{}, {"get"}, {"lease"}, {"run", "--help"}, {"help", "lease", "acquire"}, {"version"}} {
+	for _, args := range [][]string{{}, {"get", "--help"}, {"lease", "--help"}, {"run", "--help"}, {"help", "lease", "acquire"}, {"version"}} {
 		if r := call(t, args...); r.code != 0 || r.stdout == "" || r.stderr != "" {
 			t.Errorf("%v: %+v", args, r)
 		}

@@ -71,8 +71,14 @@ func (e *usageError) Error() string { return e.problem }
 
 func misused(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
-// help is what a command does that only holds others.
-func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+// incomplete refuses a command that only holds others: a script whose variable is empty must not pass for one that worked.
+func incomplete(cmd *cobra.Command, _ []string) error {
+	var names []string
+	for _, below := range cmd.Commands() {
+		names = append(names, below.Name())
+	}
+	return misused("%s what? It takes one of: %s", cmd.Name(), strings.Join(names, ", "))
+}
 
 func newRoot(types map[string]ProviderType) *cobra.Command {
 	root := &cobra.Command{
@@ -94,7 +100,7 @@ All others but validate and version speak to a fleet that runs:
 	}
 	root.AddCommand(
 		newRun(types), newValidate(types),
-		newGet(), newLease(), newRetry(), newSkipCleanup(), newBackup(),
+		newGet(), newExplain(), newLease(), newRetry(), newSkipCleanup(), newGC(), newBackup(),
 		newVersion(),
 	)
 	return root

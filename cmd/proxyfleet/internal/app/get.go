@@ -21,12 +21,12 @@ func newGet() *cobra.Command {
 	var c connection
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "Show proxies",
+		Short: "Show proxies and providers",
 		Args:  cobra.NoArgs,
-		RunE:  help,
+		RunE:  incomplete,
 	}
 	c.addFlags(cmd)
-	cmd.AddCommand(newGetProxies(&c), newGetProxy(&c))
+	cmd.AddCommand(newGetProxies(&c), newGetProxy(&c), newGetProviders(&c))
 	return cmd
 }
 
@@ -95,6 +95,83 @@ func newGetProxy(c *connection) *cobra.Command {
 	return cmd
 }
 
+func newGetProviders(c *connection) *cobra.Command {
+	var output format
+	cmd := &cobra.Command{
+		Use:   "providers",
+		Short: "List the providers, and say of those that are not ready why",
+		Long: `providers lists what the last check of each provider found: whether the backend can be reached and used.
+Providers that have no check are Unknown, and so is each one before its first check.`,
+		Example: `  proxyfleet get providers
+  proxyfleet get providers -o json | jq '.providers[].targets[] | select(.ready | not)'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.call(func(fleet *client.Client) error {
+				list, err := fleet.ListProviders(cmd.Context())
+				switch {
+				case err != nil:
+					return err
+				case output == asJSON:
+					return printJSON(cmd.OutOrStdout(), list)
+				case list.Count == 0:
+					fmt.Fprintln(cmd.ErrOrStderr(), "No providers are configured.")
+					return nil
+				}
+				return printProviders(cmd.OutOrStdout(), list)
+			})
+		},
+	}
+	output.addFlag(cmd.Flags())
+	return cmd
+}
+
+// printProviders prints a table, with a row for each target that is not ready.
+func printProviders(w io.Writer, list client.ProviderList) error {
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "PROVIDER\tREADY\tTARGETS\tLAST CHECK\tREASON")
+	for _, p := range list.Providers {
+		provider := []string{p.Name, p.Ready, targets(p), ago(list.At, p.CheckedAt)}
+		for _, trouble := range troubles(list.At, p) {
+			fmt.Fprintln(table, row(append(provider, trouble)...))
+			provider = make([]string, len(provider))
+		}
+	}
+	return table.Flush()
+}
+
+// targets says how many of a provider's targets are ready.
+func targets(p client.Provider) string {
+	if len(p.Targets) == 0 {
+		return "-"
+	}
+	ready := 0
+	for _, t := range p.Targets {
+		if t.Ready {
+			ready++
+		}
+	}
+	return fmt.Sprintf("%d/%d", ready, len(p.Targets))
+}
+
+// troubles says of each target that is not ready why, and is one empty text if there is none.
+func troubles(now time.Time, p client.Provider) []string {
+	var all []string
+	for _, t := range p.Targets {
+		if !t.Ready {
+			all = append(all, fmt.Sprintf("%s, for %s: %s", t.Name, roughly(now.Sub(t.Since)), joined(t.Reason, t.Message)))
+		}
+	}
+	switch {
+	case len(all) > 0:
+		return all
+	case !p.CanCheck:
+		return []string{"it has no check"}
+	case len(p.Targets) == 0:
+		return []string{"its first check has not ended"}
+	}
+	return []string{""}
+}
+
 // proxyList is what the API answers, on one page.
 type proxyList struct {
 	Proxies []client.Proxy `json:"proxies"`
@@ -104,15 +181,15 @@ type proxyList struct {
 // printProxies prints a table.
 func printProxies(w io.Writer, proxies []client.Proxy, namespaces bool) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	row := func(namespace string, cells ...string) {
+	line := func(namespace string, cells ...string) {
 		if namespaces {
 			cells = append([]string{namespace}, cells...)
 		}
-		fmt.Fprintln(table, strings.TrimRight(strings.Join(cells, "\t"), " \t"))
+		fmt.Fprintln(table, row(cells...))
 	}
-	row("NAMESPACE", "NAME", "PHASE", "PROVIDER", "ADDRESS", "LATENCY", "LEASES", "REASON")
+	line("NAMESPACE", "NAME", "PHASE", "PROVIDER", "ADDRESS", "LATENCY", "LEASES", "REASON")
 	for _, p := range proxies {
-		row(p.Namespace, p.Name, p.Phase, cmp.Or(p.Provider, p.Mode), address(p), latency(p),
+		line(p.Namespace, p.Name, p.Phase, cmp.Or(p.Provider, p.Mode), address(p), latency(p),
 			fmt.Sprintf("%d/%d", p.ActiveLeases, p.MaxLeases), why(p))
 	}
 	return table.Flush()
@@ -121,7 +198,7 @@ func printProxies(w io.Writer, proxies []client.Proxy, namespaces bool) error {
 // printProxy prints all that is known of a proxy.
 func printProxy(w io.Writer, p client.Proxy) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	line := func(name, value string) { fmt.Fprintf(table, "%s:\t%s\n", name, value) }
+	line := func(name, value string) { fmt.Fprintln(table, row(name+":", value)) }
 	line("Name", p.Namespace+"/"+p.Name)
 	line("UID", p.UID)
 	line("Phase", p.Phase)
@@ -134,7 +211,7 @@ func printProxy(w io.Writer, p client.Proxy) error {
 	line("Attributes", cmp.Or(formatAttributes(p.Attributes), "-"))
 	fmt.Fprintln(table, "\nCONDITION\tSTATUS\tSINCE\tREASON")
 	for _, c := range p.Conditions {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Type, c.Status, c.LastTransitionTime.Local().Format(time.DateTime), reason(c))
+		fmt.Fprintln(table, row(c.Type, c.Status, stamp(c.LastTransitionTime), reason(c)))
 	}
 	return table.Flush()
 }
@@ -150,15 +227,17 @@ func latency(p client.Proxy) string {
 	if p.LatencyMillis == 0 {
 		return "-"
 	}
-	return (time.Duration(p.LatencyMillis) * time.Millisecond).String()
+	return millis(p.LatencyMillis)
 }
+
+func millis(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
 
 func formatAttributes(attributes map[string]string) string {
 	var all []string
 	for _, k := range slices.Sorted(maps.Keys(attributes)) {
 		all = append(all, k+"="+attributes[k])
 	}
-	return printable(strings.Join(all, ","))
+	return strings.Join(all, ",")
 }
 
 // why returns what keeps a proxy from being Ready, or else what is to be said of one that is.
@@ -173,9 +252,4 @@ func why(p client.Proxy) string {
 	return ""
 }
 
-func reason(c client.Condition) string {
-	if c.Message == "" {
-		return c.Reason
-	}
-	return printable(c.Reason + ": " + c.Message)
-}
+func reason(c client.Condition) string { return joined(c.Reason, c.Message) }

@@ -21,7 +21,7 @@ the proxies that a target has banned away from that target.`,
   proxyfleet lease report ID banned
   proxyfleet lease release ID`,
 		Args: cobra.NoArgs,
-		RunE: help,
+		RunE: incomplete,
 	}
 	c.addFlags(cmd)
 	cmd.AddCommand(newLeaseAcquire(&c), newLeaseRenew(&c), newLeaseRelease(&c), newLeaseReport(&c))
@@ -49,7 +49,7 @@ renew, release and report, goes to stderr.`,
 				if output == asJSON {
 					return printJSON(cmd.OutOrStdout(), documentOf(l))
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "lease %s of %s/%s until %s\n", l.ID, l.Proxy.Namespace, l.Proxy.Name, until(l))
+				fmt.Fprintf(cmd.ErrOrStderr(), "lease %s of %s/%s until %s\n", l.ID, l.Proxy.Namespace, l.Proxy.Name, stamp(l.Expires))
 				fmt.Fprintln(cmd.OutOrStdout(), documentOf(l).Proxy.URL)
 				return nil
 			})
@@ -81,7 +81,7 @@ func newLeaseRenew(c *connection) *cobra.Command {
 				if output == asJSON {
 					return printJSON(cmd.OutOrStdout(), documentOf(l))
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "lease %s of %s/%s until %s\n", l.ID, l.Proxy.Namespace, l.Proxy.Name, until(l))
+				fmt.Fprintf(cmd.OutOrStdout(), "lease %s of %s/%s until %s\n", l.ID, l.Proxy.Namespace, l.Proxy.Name, stamp(l.Expires))
 				return nil
 			})
 		},
@@ -121,8 +121,6 @@ failed has the proxy probed at once.`,
 	cmd.Flags().StringVar(&target, "target", "", "`NAME` of what answered (default: the target of the lease)")
 	return cmd
 }
-
-func until(l lease.Lease) string { return l.Expires.Local().Format(time.TimeOnly) }
 
 // leaseDocument is a lease as the API shows it.
 type leaseDocument struct {

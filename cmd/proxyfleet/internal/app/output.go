@@ -58,6 +58,23 @@ func printable(text string) string {
 	}, text)
 }
 
+// row joins cells, of which what others wrote does nothing to a terminal.
+func row(cells ...string) string {
+	var line []string
+	for _, cell := range cells {
+		line = append(line, printable(cell))
+	}
+	return strings.TrimRight(strings.Join(line, "\t"), "\t ")
+}
+
+// joined returns a word and a sentence, either of which may be missing.
+func joined(word, sentence string) string {
+	if word == "" || sentence == "" {
+		return word + sentence
+	}
+	return word + ": " + sentence
+}
+
 // shortDuration returns a duration as people write it: 5m and not 5m0s.
 func shortDuration(d time.Duration) string {
 	text := d.String()
