@@ -64,7 +64,7 @@ func (a *api) fleetPage(w http.ResponseWriter, r *http.Request) error {
 	view.Headline = headline(ready, len(shown))
 	view.Title = fmt.Sprintf("%s/%s ready", grouped(ready), grouped(len(shown)))
 	if err := a.Ready(r.Context()); err != nil {
-		view.NotReady, view.Title = clip(err.Error(), 300), "Not ready"
+		view.Headline, view.Title, view.NotReady = "Not ready", "Not ready", clip(err.Error(), 300)
 	}
 	return a.pages.write(w, http.StatusOK, "fleet.html", view)
 }
@@ -151,7 +151,7 @@ func (a *api) figures(shown []wire.Proxy) []figure {
 		figures = append(figures, figure{"Median latency", value, unit})
 	}
 	if a.Cooldowns != nil {
-		figures = append(figures, figure{Name: "Cooling down", Value: grouped(a.Cooldowns())})
+		figures = append(figures, figure{Name: "Cooldowns", Value: grouped(a.Cooldowns())})
 	}
 	return figures
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what the tests and the linter need besides Go: the proxies that health checks are tried on, Prometheus, curl, make,
-# and a C compiler for the race detector. What is there already is not touched, so a machine that has everything needs no
+# Installs what the tests and the linter need besides Go: the proxies that health checks are tried on, Prometheus, a browser, curl,
+# make, and a C compiler for the race detector. What is there already is not touched, so a machine that has everything needs no
 # network. For Debian and its descendants; elsewhere it names what is missing.
 set -euo pipefail
 
@@ -21,6 +21,8 @@ need danted dante-server
 need promtool prometheus
 need cloud-init cloud-init
 need isoinfo genisoimage
+need chromium chromium
+need chromedriver chromium-driver
 need curl curl
 need make make
 need gcc gcc
