@@ -90,6 +90,7 @@ func call(t *testing.T, args ...string) result {
 type server struct {
 	t      *testing.T
 	cmd    *exec.Cmd
+	reap   func() // returns when the process has ended
 	log    *journal
 	url    string
 	client *client.Client
@@ -101,6 +102,7 @@ func launch(t *testing.T, args ...string) *server {
 	s := &server{t: t, log: new(journal)}
 	s.cmd = command(t.Context(), append([]string{"run", "--listen", "127.0.0.1:0", "--log-level", "debug"}, args...)...)
 	s.cmd.Stderr = s.log
+	s.reap = sync.OnceFunc(func() { _ = s.cmd.Wait() })
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +139,7 @@ func (s *server) serving() *server {
 // kill ends the process as kill -9 does.
 func (s *server) kill() {
 	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait()
+	s.reap()
 }
 
 // signal sends a signal.
@@ -153,7 +155,7 @@ func (s *server) wait() *os.ProcessState {
 	s.t.Helper()
 	overdue := time.AfterFunc(patience, func() { _ = s.cmd.Process.Signal(syscall.SIGQUIT) })
 	defer overdue.Stop()
-	_ = s.cmd.Wait()
+	s.reap()
 	return s.cmd.ProcessState
 }
 
