@@ -60,8 +60,11 @@ func demoStatus(provider, host string, latency int64) proxy.Status {
 		Instance:      proxy.Instance{Provider: provider, Host: host, Port: 3128, Attempt: 1, Planned: ago(26 * time.Hour)},
 		LatencyMillis: latency, LastHealthCheckTime: ago(12 * time.Minute), ObservedGeneration: 1,
 	}
-	if provider != "" {
+	switch provider {
+	case "gcp":
 		s.Instance.ID, s.Instance.Incarnation = "zones/europe-west3-a/instances/proxy-4mzqk2vd7xw3n5ha", "7301846529910773645"
+	case "rack":
+		s.Instance.ID, s.Instance.Incarnation = "hosts/kvm-2/domains/proxy-w7c2dq5xkz3mvn4b", "0b0e1c5e-6a35-4a55-9d4b-3f6f0d2b7c11"
 	}
 	s.SetCondition(proxy.Condition{Type: proxy.Healthy, Status: proxy.True, Reason: "ProbeSucceeded", LastTransitionTime: ago(25 * time.Hour)})
 	s.SetCondition(proxy.Condition{Type: proxy.Provisioned, Status: proxy.True, Reason: "Created", LastTransitionTime: ago(26 * time.Hour)})
@@ -118,7 +121,7 @@ func (d *demo) explain(ctx context.Context, k proxy.Key) (discovery.Explanation,
 			{Target: "maps.example.com", Until: now.Add(-time.Minute), HalfOpen: true},
 		},
 		LastPass: &discovery.Pass{At: now.Add(-15 * time.Second), Took: 210 * time.Millisecond, Next: now.Add(45 * time.Second),
-			Err: errors.New("list of kvm-2 failed: ssh: no route to host 192.0.2.2")},
+			Err: errors.New("get: transient: ssh: no route to host 192.0.2.2")},
 	}, nil
 }
 

@@ -105,8 +105,10 @@ func headline(ready, total int) string {
 	switch {
 	case total == 0:
 		return "No proxies yet"
-	case ready == total && total == 1:
+	case total == 1 && ready == 1:
 		return "The proxy is ready"
+	case total == 1:
+		return "The proxy is not ready"
 	case ready == total:
 		return "All " + grouped(total) + " proxies are ready"
 	case ready == 1:

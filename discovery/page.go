@@ -205,8 +205,14 @@ func plural(n int, thing string) string {
 
 // clip bounds a text that somebody else wrote.
 func clip(text string, runes int) string {
-	if utf8.RuneCountInString(text) <= runes {
-		return text
+	end := 0 // of what stays where the text is too long
+	for i := range text {
+		switch runes--; runes {
+		case 0:
+			end = i
+		case -1:
+			return strings.TrimRightFunc(text[:end], unicode.IsSpace) + "…"
+		}
 	}
-	return strings.TrimRightFunc(string([]rune(text)[:runes-1]), unicode.IsSpace) + "…"
+	return text
 }

@@ -95,7 +95,7 @@ func (b *browser) do(method, command string, body, value any) {
 			b.t.Fatal(err)
 		}
 	}
-	r, err := http.NewRequest(method, b.session+command, bytes.NewReader(content)) //nolint:noctx // also sent in cleanups, when the test's context has ended; the client has a timeout
+	r, err := http.NewRequest(method, b.session+command, bytes.NewReader(content)) // also when the context of the test has ended
 	if err != nil {
 		b.t.Fatal(err)
 	}
