@@ -27,8 +27,11 @@ const asProgram = "PROXYFLEET_AS_PROGRAM"
 // The program of the tests also knows the example cloud, whose instances outlive it.
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) == "" {
-		_ = os.Unsetenv("PROXYFLEET_SERVER") // whoever works with a fleet of their own
-		_ = os.Unsetenv("PROXYFLEET_TOKEN")
+		for _, variable := range os.Environ() { // of whoever works with a fleet of their own
+			if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PROXYFLEET_") || strings.HasPrefix(name, "OTEL_") {
+				_ = os.Unsetenv(name)
+			}
+		}
 		os.Exit(m.Run())
 	}
 	known := types()

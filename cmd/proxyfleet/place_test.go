@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -158,12 +159,13 @@ func (p *place) incarnations() map[string]string {
 type target struct {
 	plain, secure *httptest.Server
 
-	mu     sync.Mutex
-	probes map[string]int
+	mu      sync.Mutex
+	probes  map[string]int
+	headers http.Header // of all that ever came
 }
 
 func newTarget(t *testing.T) *target {
-	g := &target{probes: map[string]int{}}
+	g := &target{probes: map[string]int{}, headers: http.Header{}}
 	g.plain = httptest.NewServer(g)
 	g.secure = httptest.NewTLSServer(g)
 	t.Cleanup(g.plain.Close)
@@ -173,6 +175,7 @@ func newTarget(t *testing.T) *target {
 
 func (g *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from, _, _ := net.SplitHostPort(r.RemoteAddr)
+	g.note(r.Header)
 	if r.URL.Path != "/healthz" {
 		fmt.Fprint(w, from)
 		return
@@ -181,6 +184,19 @@ func (g *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.probes[from]++
 	g.mu.Unlock()
 	w.WriteHeader(http.StatusNoContent)
+}
+
+func (g *target) note(h http.Header) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.Copy(g.headers, h)
+}
+
+// header returns a header that somebody sent.
+func (g *target) header(name string) (value string, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.headers.Get(name), g.headers.Values(name) != nil
 }
 
 // probed returns how often a proxy was probed.

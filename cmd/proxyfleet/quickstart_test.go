@@ -19,10 +19,11 @@ func TestQuickstart(t *testing.T) {
 	}
 	documents := string(text)
 	for old, replacement := range map[string]string{
-		"http://127.0.0.1:28480": p.target.plain.URL,
-		"127.0.0.21-127.0.0.29":  p.network,
-		"password: open sesame":  "password: " + planted + "sesame :/@",
-		"interval: 5s":           "interval: 1s",
+		"127.0.0.1:28480":       p.target.plain.Listener.Addr().String(),
+		"127.0.0.1:28443":       p.target.secure.Listener.Addr().String(),
+		"127.0.0.21-127.0.0.29": p.network,
+		"password: open sesame": "password: " + planted + "sesame :/@",
+		"interval: 5s":          "interval: 1s",
 	} {
 		if !strings.Contains(documents, old) {
 			t.Fatalf("the documents of the quickstart do not hold %q any more", old)
@@ -89,6 +90,9 @@ func TestQuickstart(t *testing.T) {
 		t.Fatalf("lease acquire: %+v", r)
 	}
 	p.target.crawl(t, u)
+	if text, err := p.target.get(f.url+"/v1/proxies", u); err == nil || !strings.Contains(err.Error(), "403") {
+		t.Errorf("through a proxy the API of the fleet answers %q, %v; want it out of reach", text, err)
+	}
 	id := strings.Fields(r.stderr)[1]
 	if r := f.cli("lease", "renew", id, "--ttl", "10m"); r.code != 0 || !strings.HasPrefix(r.stdout, "lease "+id) {
 		t.Errorf("lease renew: %+v", r)
