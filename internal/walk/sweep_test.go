@@ -51,8 +51,8 @@ func TestSwept(t *testing.T) {
 	for name, s := range swept {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sum := tally{}
-			for seed := range uint64(histories()) {
+			sum, n := tally{}, histories()/3
+			for seed := range uint64(n) {
 				one := runSwept(t, seed, s.setting, hasher, nil)
 				sum.add(one)
 				maps.DeleteFunc(one, func(kind string, _ int) bool { return s.sound[kind] || kind == collected || kind == met })
@@ -62,7 +62,7 @@ func TestSwept(t *testing.T) {
 					return
 				}
 			}
-			t.Logf("%d histories, %v", histories(), sum)
+			t.Logf("%d histories, %v", n, sum)
 			if s.sound != nil && sum[collected] == 0 {
 				t.Error("nothing was ever collected")
 			}
@@ -296,7 +296,7 @@ func TestSweepMutants(t *testing.T) {
 				where, tests = ".", "^TestSwept$/^"+escaped(m.kind)+"$"
 			}
 			cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay", overlay, "-run", tests, where)
-			cmd.Env = append(os.Environ(), "WALK=3000")
+			cmd.Env = append(os.Environ(), "WALK=9000")
 			out, err := cmd.CombinedOutput()
 			found := guiltyLine.Find(out)
 			if err == nil || found == nil {
