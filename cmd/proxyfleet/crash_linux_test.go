@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -15,9 +13,6 @@ import (
 
 	"github.com/proxyfleet/fleet/examples/provider/cloud"
 )
-
-// minAge is how old an instance must be in these tests for the sweeper to delete it.
-const minAge = 500 * time.Millisecond
 
 // A fleet is killed at each point at which something is half done: around a create, each write of its records, a delete, the
 // end of a record and a sweep. After a restart and one sweep, each instance is the one that a proxy holds, each proxy has one,
@@ -339,27 +334,7 @@ func (m *matrix) atEnd(done bool) string {
 func (m *matrix) plant(fleet, name, zone string) (id int64) {
 	m.t.Helper()
 	m.orphans++
-	uid := fmt.Sprintf("00000000-0000-4000-8000-%012d", m.orphans)
-	body, err := json.Marshal(cloud.Spec{Name: name, Labels: map[string]string{"proxyfleet-fleet": fleet, "proxyfleet-uid": uid, "proxyfleet-hash": "v1-x"}})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	answer := m.gate.serve(m.request(http.MethodPost, "/v1/zones/"+zone+"/instances", body))
-	var made struct {
-		ID int64 `json:"id,string"`
-	}
-	if err := json.Unmarshal(answer.Body.Bytes(), &made); err != nil || made.ID == 0 {
-		m.t.Fatalf("the cloud makes no %s: %d %s", name, answer.Code, answer.Body)
-	}
-	return made.ID
-}
-
-func (m *matrix) request(method, path string, body []byte) *http.Request {
-	r, err := http.NewRequestWithContext(m.t.Context(), method, m.url+path, bytes.NewReader(body))
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	return r
+	return plant(m.t, m.url, fleet, fmt.Sprintf("00000000-0000-4000-8000-%012d", m.orphans), name, zone)
 }
 
 // atSweep kills in the middle of a sweep that finds two orphans.

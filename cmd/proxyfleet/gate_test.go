@@ -166,3 +166,26 @@ func lists(second bool) func(*http.Request, cloud.Spec) bool {
 		return strings.HasSuffix(r.URL.Path, "/instances") && r.URL.Query().Has("pageToken") == second
 	}
 }
+
+// plant makes an instance at a cloud, as somebody else would.
+func plant(t *testing.T, url, fleet, uid, name, zone string) (id int64) {
+	t.Helper()
+	body, err := json.Marshal(cloud.Spec{Name: name, Labels: map[string]string{"proxyfleet-fleet": fleet, "proxyfleet-uid": uid, "proxyfleet-hash": "v1-x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/zones/"+zone+"/instances", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var made cloud.Instance
+	if err := json.NewDecoder(answer.Body).Decode(&made); err != nil || made.ID == 0 {
+		t.Fatalf("the cloud makes no %s: %s, %v", name, answer.Status, err)
+	}
+	return made.ID
+}
