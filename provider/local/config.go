@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/proxyfleet/fleet/provider"
 )
@@ -20,8 +19,8 @@ type Config struct {
 	// AllowNonLoopback lets Addresses be ones that other hosts can reach. Each proxy then needs credentials. Defaults to
 	// false.
 	AllowNonLoopback bool `json:"allowNonLoopback,omitempty"`
-	// AllowedDestinations are addresses and prefixes of loopback and private networks that the proxies may relay to.
-	// Defaults to none.
+	// AllowedDestinations are addresses and prefixes of loopback and private networks that the proxies may relay to, at all
+	// ports or at one: "127.0.0.1:8080", "10.1.0.0/16:443", "[fd00::1]:443". Defaults to none.
 	AllowedDestinations []string `json:"allowedDestinations,omitempty"`
 }
 
@@ -30,7 +29,7 @@ type settings struct {
 	pool    pool
 	blocks  []block // what Check looks at
 	exposed bool    // some address can be reached from other hosts
-	allowed []netip.Prefix
+	allowed []destination
 }
 
 func decode(raw json.RawMessage) (settings, error) {

@@ -180,6 +180,11 @@ func failure(r *http.Request, err error) *http.Response {
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		status, text = http.StatusForbidden, refused.Error()
 		header.Set("Proxy-Status", "proxyfleet; error=destination_ip_prohibited")
+	} else if unknown, ok := errors.AsType[*net.DNSError](err); ok { // its text names the resolver, which is nobody's business
+		text = "the name of the destination could not be resolved"
+		if unknown.Timeout() {
+			status = http.StatusGatewayTimeout
+		}
 	} else if errors.As(err, &timeout) && timeout.Timeout() {
 		status, text = http.StatusGatewayTimeout, "the destination did not answer in time"
 	} else if err != nil {

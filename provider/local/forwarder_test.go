@@ -67,6 +67,31 @@ func TestStalledClients(t *testing.T) {
 	}
 }
 
+// A client learns that a name is not known, and nothing of the network that this host is in.
+func TestUnknownNames(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		err  net.DNSError
+		want int
+	}{
+		{"no such host", net.DNSError{Err: "no such host", Name: "shop.internal", Server: "10.9.8.7:53", IsNotFound: true}, http.StatusBadGateway},
+		{"a resolver in trouble", net.DNSError{Err: "server misbehaving", Name: "shop.internal", Server: "10.9.8.7:53"}, http.StatusBadGateway},
+		{"a resolver that is silent", net.DNSError{Err: "i/o timeout", Name: "shop.internal", Server: "10.9.8.7:53", IsTimeout: true}, http.StatusGatewayTimeout},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			resp := failure(nil, &net.OpError{Op: "dial", Net: "tcp", Err: &c.err})
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := string(text); resp.StatusCode != c.want || got != "the name of the destination could not be resolved\n" {
+				t.Errorf("the answer is %d %q, want %d and that the name could not be resolved", resp.StatusCode, got, c.want)
+			}
+		})
+	}
+}
+
 // The limit is on the client's body: a destination may take its time after that.
 func TestSlowAnswerToABody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -5,13 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
 // guard decides which addresses the proxies relay to.
 type guard struct {
-	allowed []netip.Prefix
+	allowed []destination
 	isOwn   func(netip.AddrPort) bool // says whether one of our listeners is there
+}
+
+// destination is what a configuration allows.
+type destination struct {
+	prefix netip.Prefix
+	port   uint16 // 0: all
+}
+
+func (d destination) has(where netip.AddrPort) bool {
+	return d.prefix.Contains(where.Addr()) && (d.port == 0 || d.port == where.Port())
 }
 
 // refusal is the error of a destination that the guard keeps away from.
@@ -37,16 +50,21 @@ func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) 
 // check returns a refusal unless the destination may be relayed to.
 func (g guard) check(destination netip.AddrPort) error {
 	a := meant(destination.Addr())
+	where := netip.AddrPortFrom(a, destination.Port())
 	refuse := func(why string) error { return &refusal{destination.Addr(), why} }
 	switch kind := forbidden(a); {
 	case kind != "":
 		return refuse("it is " + kind)
-	case g.isOwn(netip.AddrPortFrom(a, destination.Port())):
+	case g.isOwn(where):
 		return refuse("it is a proxy of the same fleet")
-	case isInternal(a) && !within(a, g.allowed):
-		return refuse("it is a loopback, private or reserved address that allowedDestinations does not have")
+	case isInternal(a) && !g.allows(where):
+		return refuse("it is a loopback, private or reserved address that allowedDestinations does not have for this port")
 	}
 	return nil
+}
+
+func (g guard) allows(where netip.AddrPort) bool {
+	return slices.ContainsFunc(g.allowed, func(d destination) bool { return d.has(where) })
 }
 
 // meant returns the IPv4 address that an IPv6 address stands for, or the address itself.
@@ -130,34 +148,60 @@ func within(a netip.Addr, prefixes []netip.Prefix) bool {
 }
 
 // parseAllowed reads allowedDestinations.
-func parseAllowed(list []string) ([]netip.Prefix, error) {
-	var all []netip.Prefix
+func parseAllowed(list []string) ([]destination, error) {
+	var all []destination
 	var problems []error
 	for i, text := range list {
-		prefix, err := parseDestination(text)
+		d, err := parseDestination(text)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("config.allowedDestinations[%d]: %w", i, err))
 		}
-		all = append(all, prefix)
+		all = append(all, d)
 	}
 	return all, errors.Join(problems...)
 }
 
-func parseDestination(text string) (netip.Prefix, error) {
+// parseDestination reads an address or a prefix, and a port after it if there is one.
+func parseDestination(text string) (destination, error) {
+	host, port, err := cutPort(text)
+	if err != nil {
+		return destination{}, err
+	}
 	var prefix netip.Prefix
-	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+	if a, err := netip.ParseAddr(host); err == nil && a.Zone() == "" {
 		prefix = netip.PrefixFrom(a, a.BitLen())
-	} else if prefix, err = netip.ParsePrefix(text); err != nil {
-		return prefix, fmt.Errorf("%q is neither an address nor a prefix such as 10.1.0.0/16", text)
+	} else if prefix, err = netip.ParsePrefix(host); err != nil {
+		return destination{}, fmt.Errorf("%q is neither an address nor a prefix such as 10.1.0.0/16, with or without a port", text)
 	}
 	first, last := prefix.Masked().Addr(), lastOf(prefix.Masked())
 	switch {
 	case prefix != prefix.Masked():
-		return prefix, fmt.Errorf("%q is an address with a length: want the prefix %v", text, prefix.Masked())
+		err = fmt.Errorf("%q is an address with a length: want the prefix %v", text, prefix.Masked())
 	case prefix.Addr().Is4In6():
-		return prefix, fmt.Errorf("%q: write it as IPv4", text)
+		err = fmt.Errorf("%q: write it as IPv4", text)
 	case forbidden(first) != "" && forbidden(first) == forbidden(last):
-		return prefix, fmt.Errorf("%q is %s, which is never relayed to", text, forbidden(first))
+		err = fmt.Errorf("%q is %s, which is never relayed to", text, forbidden(first))
 	}
-	return prefix, nil
+	return destination{prefix, port}, err
+}
+
+// cutPort cuts the port off: after the colon of IPv4, or after the brackets that IPv6 needs then. It is 0 where there is
+// none.
+func cutPort(text string) (host string, port uint16, err error) {
+	host, digits, found := strings.Cut(text, ":")
+	if inner, isBracketed := strings.CutPrefix(text, "["); isBracketed {
+		if host, digits, found = strings.Cut(inner, "]:"); !found {
+			return "", 0, fmt.Errorf("%q: want a port after the brackets, such as [fd00::1]:443, or no brackets", text)
+		}
+	} else if strings.Contains(digits, ":") { // IPv6, which has no port without brackets
+		return text, 0, nil
+	}
+	if !found {
+		return text, 0, nil
+	}
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil || n == 0 {
+		return "", 0, fmt.Errorf("%q: %q is no port: want 1 to 65535", text, digits)
+	}
+	return host, uint16(n), nil
 }

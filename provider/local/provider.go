@@ -28,7 +28,7 @@ const (
 	notRunning           = "NotRunning"           // Run has not opened the listeners yet, or has ended
 	stateUnwritable      = "StateUnwritable"      // the state directory did not take a change
 
-	// Of checks:
+	// Those of checks.
 	addressMissing = "AddressMissing" // it is not an address of this host
 	portInUse      = "PortInUse"      // another program listens there
 	portForbidden  = "PortForbidden"  // this process must not listen there

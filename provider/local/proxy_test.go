@@ -259,6 +259,25 @@ func TestRefusedDestinations(t *testing.T) {
 	}
 }
 
+// Of two services on one address, only the one is reached whose port is allowed.
+func TestAllowedPort(t *testing.T) {
+	target, api := httptest.NewTLSServer(http.NotFoundHandler()), httptest.NewTLSServer(http.NotFoundHandler())
+	defer target.Close()
+	defer api.Close()
+	_, in := one(t, func(c *local.Config) { c.AllowedDestinations = []string{target.Listener.Addr().String()} })
+	resp, err := client(t, in, nil).Get(target.URL)
+	body(t, resp, err)
+	address := api.Listener.Addr().String()
+	for method, text := range map[string]string{
+		"HTTP":    "GET http://" + address + "/ HTTP/1.1\r\nHost: " + address + "\r\n\r\n",
+		"CONNECT": "CONNECT " + address + " HTTP/1.1\r\nHost: " + address + "\r\n\r\n",
+	} {
+		if resp := raw(t, in, text); resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s to another port: status %d, want 403", method, resp.StatusCode)
+		}
+	}
+}
+
 func TestFailures(t *testing.T) {
 	_, in := one(t)
 	nobody := fmt.Sprintf("127.0.0.1:%d", freePort(t))
