@@ -70,6 +70,8 @@ func noMatch(e *lease.NoMatch) wire.NoMatch {
 		InCooldown: e.InCooldown,
 		Unhealthy:  e.Unhealthy,
 		Eligible:   e.Eligible,
+
+		RetryAfterSeconds: wire.Seconds(e.RetryAfter),
 	}
 }
 

@@ -22,6 +22,9 @@ func (a *api) acquire(w http.ResponseWriter, r *http.Request) error {
 	if err := a.ready(w, r); err != nil {
 		return err
 	}
+	if body.WaitSeconds > 0 {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wire.Duration(body.WaitSeconds) + answerTimeout))
+	}
 	grant, err := a.Leases.Acquire(r.Context(), lease.Request{
 		ID:       body.RequestID,
 		Selector: body.Selector,
@@ -51,6 +54,9 @@ const (
 	maxSelector      = 64
 	maxSelectorKey   = 63  // characters
 	maxSelectorValue = 256 // characters
+
+	// maxWait is how long a request may wait, in seconds: connections that say nothing for longer are cut by many a gateway.
+	maxWait = 60
 )
 
 // checkLeaseRequest returns what is wrong with a request, as far as that is not for the lease store to say.
@@ -63,8 +69,8 @@ func checkLeaseRequest(r wire.LeaseRequest) error {
 	if r.Count < 0 {
 		return invalid("count must be at least 1, not %d", r.Count)
 	}
-	if r.WaitSeconds < 0 {
-		return invalid("waitSeconds must not be negative, not %d", r.WaitSeconds)
+	if r.WaitSeconds < 0 || r.WaitSeconds > maxWait {
+		return invalid("waitSeconds must be 0 to %d, not %d", maxWait, r.WaitSeconds)
 	}
 	return checkSelector(r.Selector)
 }

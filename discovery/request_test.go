@@ -58,7 +58,8 @@ func TestRequestsThatCannotBeUnderstood(t *testing.T) {
 		{"ttl beyond all numbers", "POST /v1/leases", `{"ttlSeconds":99999999999999999999}`, "ttlSeconds must be a whole number, not number 99999999999999999999"},
 		{"target as a number", "POST /v1/leases", `{"target":7}`, "target must be a string, not number"},
 		{"negative count", "POST /v1/leases", `{"count":-1}`, "count must be at least 1, not -1"},
-		{"negative wait", "POST /v1/leases", `{"waitSeconds":-1}`, "waitSeconds must not be negative, not -1"},
+		{"negative wait", "POST /v1/leases", `{"waitSeconds":-1}`, "waitSeconds must be 0 to 60, not -1"},
+		{"long wait", "POST /v1/leases", `{"waitSeconds":61}`, "waitSeconds must be 0 to 60, not 61"},
 		{"parameters where none belong", "POST /v1/leases?ttlSeconds=300", `{}`, `unknown query parameter "ttlSeconds"`},
 		{"parameters of a release", "DELETE /v1/leases/x?force=true", ``, `unknown query parameter "force"`},
 

@@ -14,24 +14,34 @@ type Config struct {
 	DefaultTTL time.Duration
 	// MaxTTL is the longest TTL that a request or a renewal may ask for. Defaults to 1 hour.
 	MaxTTL time.Duration
-	// CooldownWindow is how long a proxy is kept from a target after a ban, and how long a lease that has ended still
+	// CooldownWindow is how long a proxy is kept from a target after a first ban, and how long a lease that has ended still
 	// takes a report. Ended leases are remembered for so long, each in a few hundred bytes. Defaults to 10 minutes.
 	CooldownWindow time.Duration
-	// Policy is the order in which proxies are offered. Defaults to fewest open leases, then latency, then key.
+	// CooldownFactor is how many times longer than the one before a window is, where bans follow each other without a
+	// success. 1 makes all windows equal. Defaults to 2.
+	CooldownFactor float64
+	// MaxCooldown is the longest window. Defaults to 6 hours, or to CooldownWindow where that is longer.
+	MaxCooldown time.Duration
+	// Policy is the order in which proxies are offered. Defaults to [FewestActive].
 	Policy Policy
 	// Failed is called with the key of a proxy when a report says [Failed] of it, at most once per 5 seconds and proxy,
 	// by the goroutine that reports and without any lock. Defaults to nothing.
 	Failed func(key string)
-	// Recorder is told of every grant, refusal and end. Defaults to nobody.
+	// Recorder is told of every grant, refusal, wait and end. Defaults to nobody.
 	Recorder Recorder
+	// Log remembers leases and cooldowns when the process ends. Its owner closes it, when the store is used no more. Defaults
+	// to none.
+	Log Log
 }
 
 func (c Config) withDefaults() Config {
 	c.MaxTTL = cmp.Or(c.MaxTTL, time.Hour)
 	c.DefaultTTL = cmp.Or(c.DefaultTTL, min(5*time.Minute, c.MaxTTL))
 	c.CooldownWindow = cmp.Or(c.CooldownWindow, 10*time.Minute)
+	c.CooldownFactor = cmp.Or(c.CooldownFactor, 2)
+	c.MaxCooldown = cmp.Or(c.MaxCooldown, max(6*time.Hour, c.CooldownWindow))
 	if c.Policy == nil {
-		c.Policy = fewestActive{}
+		c.Policy = FewestActive{}
 	}
 	if c.Failed == nil {
 		c.Failed = func(string) {}
@@ -53,6 +63,12 @@ func (c Config) validate() error {
 	negative("MaxTTL", c.MaxTTL)
 	negative("DefaultTTL", c.DefaultTTL)
 	negative("CooldownWindow", c.CooldownWindow)
+	if !(c.CooldownFactor >= 1 && c.CooldownFactor <= 1000) { // NaN is neither
+		problems = append(problems, fmt.Errorf("lease: CooldownFactor must be 1 to 1000, not %v", c.CooldownFactor))
+	}
+	if c.MaxCooldown < c.CooldownWindow {
+		problems = append(problems, fmt.Errorf("lease: MaxCooldown %v is below CooldownWindow %v", c.MaxCooldown, c.CooldownWindow))
+	}
 	if c.MaxTTL >= 0 && c.DefaultTTL > c.MaxTTL {
 		problems = append(problems, fmt.Errorf("lease: DefaultTTL %v is above MaxTTL %v", c.DefaultTTL, c.MaxTTL))
 	}
@@ -65,4 +81,12 @@ func (c Config) ttl(d, otherwise time.Duration) (time.Duration, error) {
 		return 0, fmt.Errorf("%w: %v, maximum %v", ErrTTL, d, c.MaxTTL)
 	}
 	return cmp.Or(d, otherwise), nil
+}
+
+// window returns how long a window is that follows another one, or none.
+func (c Config) window(last time.Duration) time.Duration {
+	if last == 0 {
+		return c.CooldownWindow
+	}
+	return time.Duration(min(float64(last)*c.CooldownFactor, float64(c.MaxCooldown)))
 }

@@ -5,11 +5,12 @@ func (m *Memory) Remembered() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance()
-	n := len(m.members) + len(m.ranking.runs) + m.expiring.Len() + len(m.leases) + len(m.requests) + m.fading.Len()
+	n := len(m.members) + len(m.index.all.entries) + m.index.entries - len(m.index.lanes)*emptyLane + len(m.index.cooling) + len(m.expiry.lists) + len(m.leases) + len(m.requests) +
+		m.changing.Len() + len(m.sessions) + m.waiting.count + len(m.waiting.queues) + len(m.waiting.byID)
 	for _, p := range m.members {
 		n += p.open.Len() + len(p.cooldowns)
 	}
-	for h := m.ended.head; h != nil; h = h.next {
+	for h := m.past.first; h != nil; h = h.after {
 		n++
 	}
 	return n

@@ -1,6 +1,9 @@
 package lease
 
-import "time"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 // failedPause is how long Config.Failed is left alone about a proxy once it was called.
 const failedPause = 5 * time.Second
@@ -10,21 +13,28 @@ const failedPause = 5 * time.Second
 type member struct {
 	candidate *Candidate // never changed, only replaced
 	known     bool       // false once it was removed
-	rank      Rank
 	open      timeline[*held]
 	cooldowns map[string]*cooldown // by target
 	hurried   time.Time            // when Config.Failed was last called
 
-	slot int // its place in the timeline of proxies by their next expiry
+	rank    Rank
+	granted uint64
+	front   Rank
+	random  float64
+	entries []*entry // in the lanes
 }
 
-func (p *member) due() time.Time { return p.open.things[0].expires }
-func (p *member) place() *int    { return &p.slot }
-
+// standing is what the policy ranks the proxy by.
 func (p *member) standing() Standing {
-	return Standing{Candidate: *p.candidate, Active: p.open.Len()}
+	return Standing{Candidate: *p.candidate, Active: p.open.Len(), Granted: p.granted, Front: p.front, Random: p.random}
 }
 
+// draw notes where the order has come to.
+func (p *member) draw(front Rank) {
+	p.front, p.random = front, rand.Float64()
+}
+
+// matches says whether the proxy has all attributes of a selector.
 func (p *member) matches(selector map[string]string) bool {
 	for k, want := range selector {
 		if has, ok := p.candidate.Attributes[k]; !ok || has != want {
@@ -37,6 +47,9 @@ func (p *member) matches(selector map[string]string) bool {
 // concerning returns the cooldowns that a lease for a target has to do with: the one of the target and the one of the
 // proxy as a whole. Either may be nil, and for the empty target they are one and the same.
 func (p *member) concerning(target string) [2]*cooldown {
+	if len(p.cooldowns) == 0 {
+		return [2]*cooldown{}
+	}
 	return [2]*cooldown{p.cooldowns[target], p.cooldowns[""]}
 }
 
@@ -57,6 +70,7 @@ const (
 	unhealthy
 	atCapacity
 	inCooldown
+	obstacles // how many there are
 )
 
 // obstacle returns the first thing that keeps the proxy from a lease for a target, and the moment at which the proxy
@@ -80,12 +94,18 @@ func (p *member) obstacle(target string, now time.Time) (obstacle, time.Time) {
 	return none, time.Time{}
 }
 
+// isFree says whether nothing keeps the proxy from a lease for a target.
+func (p *member) isFree(target string, now time.Time) bool {
+	o, _ := p.obstacle(target, now)
+	return o == none
+}
+
 // vacancy returns when a proxy at capacity comes free by itself, given until when cooldowns block it.
 func (p *member) vacancy(blocked time.Time) time.Time {
 	if p.candidate.MaxLeases < 1 || p.open.Len() > p.candidate.MaxLeases {
 		return time.Time{} // one lease less is not enough
 	}
-	return later(blocked, p.due())
+	return later(blocked, p.open.things[0].expires)
 }
 
 func later(a, b time.Time) time.Time {

@@ -1,73 +1,105 @@
 package lease
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/rand"
+	"io"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
 
-// Memory is a [Store] within this process. Everything that it knows ends with it. It does not wait, keeps no sessions and
-// grants leases one by one: a request that asks for any of that gets [ErrNotSupported].
+// Memory is a [Store] within this process. With a [Log] it remembers leases and cooldowns beyond it.
 //
-// It has no goroutines and no timers. Every method first brings the store to the present moment, so that what a caller
-// sees depends on the clock and never on when somebody cleaned up; then it does its own work. No method blocks, and only
-// Acquire looks at its context: a lease can be released by whoever has given up on everything else. Moments are taken
-// from the monotonic clock.
+// It has no goroutines, and a timer only while somebody waits. Every method first brings the store to the present moment,
+// so that what a caller sees depends on the clock and never on when somebody cleaned up; then it does its own work. No
+// method but Acquire waits for anything but the log, and a lease can be released by whoever has given up on everything
+// else. Moments are taken from the monotonic clock.
+//
+// What a grant, a release or a change of health costs does not depend on how many proxies there are, or grows with the
+// logarithm of their number, however many of them are unhealthy, at capacity or cooling for the target that is asked for.
+// Selectors, and targets that cool, that are asked for again and again have an index of their own: the reader of an index
+// pays nothing for the others, and whoever changes a proxy pays for each index that the proxy is in.
 type Memory struct {
 	config Config
 
 	mu       sync.Mutex
+	dead     error              // why nothing is served any more
 	members  map[string]*member // by key, those that were removed included
-	ranking  ranking            // those that are known
-	expiring timeline[*member]  // those with open leases
-	leases   map[string]*held   // by ID, open and ended
-	requests map[string]*held   // by request ID, open
-	ended    queue
-	fading   timeline[*cooldown] // the cooldowns that have no trial
+	index    index              // of those that are known
+	front    Rank               // of the proxy that was granted last
+	grants   uint64
+	leases   map[string]*held // by ID, open and ended
+	expiry   expiry           // of the open ones
+	past     past             // the ended ones
+	requests map[string]*answered
+	changing timeline[*cooldown] // those that change by themselves
+	sessions map[string]*session
+	resting  timeline[*session] // by when they are forgotten
+	waiting  waiting
+	chance   *bufio.Reader // random bytes
 }
 
 var _ Store = (*Memory)(nil)
 
-// NewMemory returns a store without proxies. The error names everything that is wrong with the configuration.
+// NewMemory returns a store without proxies, which knows what its log remembers. The error names everything that is wrong
+// with the configuration, or is the log's.
 func NewMemory(c Config) (*Memory, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	return &Memory{
+	m := &Memory{
 		config:   c,
 		members:  map[string]*member{},
+		index:    newIndex(),
 		leases:   map[string]*held{},
-		requests: map[string]*held{},
-	}, nil
+		expiry:   expiry{lists: map[time.Duration]*expiring{}},
+		requests: map[string]*answered{},
+		sessions: map[string]*session{},
+		waiting:  waiting{queues: map[string]*queue{}, byID: map[string][]*waiter{}},
+		chance:   bufio.NewReader(rand.Reader),
+	}
+	if err := m.restore(); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // Set tells the store of a proxy, or that something about it has changed. Its open leases stay as they were granted.
 func (m *Memory) Set(c Candidate) {
-	c.Attributes = maps.Clone(c.Attributes)
-	c.Endpoint.Attributes = c.Attributes
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.advance()
+	now := m.advance()
 	p := m.members[c.Key]
-	switch {
-	case p == nil:
-		p = &member{candidate: &c, cooldowns: map[string]*cooldown{}}
-		m.members[c.Key] = p
-	case p.candidate.Incarnation != c.Incarnation:
-		for _, old := range p.cooldowns {
-			m.fading.drop(old)
-		}
-		clear(p.cooldowns)
+	if p == nil {
+		p = m.newMember(c.Key)
 	}
-	if p.known {
-		m.ranking.remove(p)
+	moves := !p.known || !maps.Equal(p.candidate.Attributes, c.Attributes)
+	if moves {
+		c.Attributes = maps.Clone(c.Attributes)
+	} else {
+		c.Attributes = p.candidate.Attributes
 	}
-	p.candidate, p.known = &c, true
-	m.rank(p)
+	c.Endpoint.Attributes = c.Attributes
+	if !p.known {
+		p.draw(m.front)
+	}
+	p.known = true
+	if p.candidate.Incarnation != c.Incarnation {
+		m.forgetCooldowns(p)
+	}
+	p.candidate = &c
+	p.rank = m.config.Policy.Rank(p.standing())
+	if moves {
+		m.index.place(p, now)
+	} else {
+		m.index.update(p, now)
+	}
+	m.serve(now)
 }
 
 // Remove tells the store that a proxy is no more. Its open leases cannot be renewed; they still count, should a proxy of
@@ -81,7 +113,7 @@ func (m *Memory) Remove(key string) {
 	if p == nil || !p.known {
 		return
 	}
-	m.ranking.remove(p)
+	m.index.displace(p)
 	p.known = false
 	m.tidy(p)
 }
@@ -102,38 +134,86 @@ func (m *Memory) Counts() map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance()
-	counts := make(map[string]int, m.expiring.Len())
-	for _, p := range m.expiring.things {
-		counts[p.candidate.Key] = p.open.Len()
+	counts := map[string]int{}
+	for _, l := range m.expiry.lists {
+		for h := l.first; h != nil; h = h.after {
+			counts[h.granted.Key]++
+		}
 	}
 	return counts
 }
 
-// Acquire grants a lease of the first proxy, in the order of the policy, that matches and is free.
+// Acquire grants leases of the first proxies, in the order of the policy, that match and are free.
 func (m *Memory) Acquire(ctx context.Context, r Request) (Grant, error) {
 	if err := ctx.Err(); err != nil {
 		return Grant{}, err
-	}
-	if r.Count > 1 || r.Wait > 0 || r.Session != "" {
-		return Grant{}, ErrNotSupported
 	}
 	var err error
 	if r.TTL, err = m.config.ttl(r.TTL, m.config.DefaultTTL); err != nil {
 		return Grant{}, err
 	}
+	a, w := m.ask(&r)
+	if w != nil {
+		a = m.await(ctx, w)
+	}
+	if a.err != nil {
+		return Grant{}, a.err
+	}
+	return m.confirm(ctx, a)
+}
+
+// ask answers a request, or has it wait.
+func (m *Memory) ask(r *Request) (answer, *waiter) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.advance()
-	h := m.requests[r.ID] // no request is filed under the empty ID
+	a, refusal := m.acquire(r, now)
 	switch {
-	case h == nil:
-		if h, err = m.choose(r, now); err != nil {
-			return Grant{}, err
-		}
-	case !h.request.same(r):
-		return Grant{}, ErrRequestMismatch
+	case refusal == nil:
+		m.answerOthers(r.ID, now)
+		m.serve(now) // a grant may end a series of proxies that were passed over
+		return a, nil
+	case r.Wait > 0:
+		w := m.enqueue(*r, now)
+		m.setAlarm(now)
+		return answer{}, w
 	}
-	return Grant{Leases: []Lease{h.lease()}}, nil
+	m.config.Recorder.LeaseRefused(refusal.reason())
+	return answer{err: refusal}, nil
+}
+
+// confirm waits until what was granted is durable. A caller that has gone meanwhile gives it back.
+func (m *Memory) confirm(ctx context.Context, a answer) (Grant, error) {
+	err := m.sync(a.logged)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		return a.grant, nil
+	}
+	m.giveBack(a.grant)
+	return Grant{}, err
+}
+
+// giveBack ends the leases of a grant whose caller has gone, unless the same request, sent again, was given them too.
+func (m *Memory) giveBack(g Grant) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.advance()
+	for _, l := range g.Leases {
+		h := m.leases[l.ID]
+		if h == nil || !h.open() {
+			continue
+		}
+		if r := h.request; r != nil {
+			if r.takers--; r.takers > 0 {
+				return
+			}
+		}
+		m.end(h, now, "released")
+		m.log(m.recordOf(h))
+	}
+	m.serve(now)
 }
 
 // Renew lets an open lease last for ttl from now on.
@@ -142,33 +222,57 @@ func (m *Memory) Renew(_ context.Context, id string, ttl time.Duration) (Lease, 
 	if err != nil {
 		return Lease{}, err
 	}
+	l, logged, err := m.renew(id, ttl)
+	if err != nil {
+		return Lease{}, err
+	}
+	return l, m.sync(logged)
+}
+
+func (m *Memory) renew(id string, ttl time.Duration) (Lease, uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.advance()
+	h := m.leases[id]
+	switch {
+	case m.dead != nil:
+		return Lease{}, 0, ErrNotReady
+	case h == nil || !h.open():
+		return Lease{}, 0, ErrUnknown
+	}
+	p := m.leased(h)
+	if p == nil {
+		return Lease{}, 0, ErrProxyGone
+	}
+	m.expiry.drop(h)
+	h.ttl = cmp.Or(ttl, h.ttl)
+	h.expires = now.Add(h.ttl)
+	m.expiry.add(h)
+	p.open.put(h)
+	if h.session != nil && m.sessions[h.session.name] == h.session {
+		m.prolong(h.session, now)
+	}
+	m.index.update(p, now) // when it comes free has changed
+	m.serve(now)
+	return h.lease(), m.log(m.recordOf(h)), nil
+}
+
+// Release ends a lease.
+func (m *Memory) Release(_ context.Context, id string) error {
+	return m.sync(m.release(id))
+}
+
+func (m *Memory) release(id string) (logged uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.advance()
 	h := m.leases[id]
 	if h == nil || !h.open() {
-		return Lease{}, ErrUnknown
+		return 0
 	}
-	p := m.leased(h)
-	if p == nil {
-		return Lease{}, ErrProxyGone
-	}
-	h.ttl = cmp.Or(ttl, h.ttl)
-	h.expires = now.Add(h.ttl)
-	p.open.put(h)
-	m.expiring.put(p)
-	return h.lease(), nil
-}
-
-// Release ends a lease.
-func (m *Memory) Release(_ context.Context, id string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := m.advance()
-	if h := m.leases[id]; h != nil && h.open() {
-		m.end(h, now, "released")
-	}
-	return nil
+	m.end(h, now, "released")
+	m.serve(now)
+	return m.log(m.recordOf(h))
 }
 
 // Report tells what came back from a target.
@@ -178,45 +282,61 @@ func (m *Memory) Report(_ context.Context, id string, r Report) error {
 	default:
 		return ErrInvalidResult
 	}
-	hurry, err := m.report(id, r)
+	hurry, logged, err := m.report(id, r)
 	if hurry != "" {
 		m.config.Failed(hurry)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return m.sync(logged)
 }
 
 // report does the work of Report, and returns the key of the proxy that Config.Failed is to be called with, if any.
-func (m *Memory) report(id string, r Report) (hurry string, err error) {
+func (m *Memory) report(id string, r Report) (hurry string, logged uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.advance()
 	h := m.leases[id]
-	if h == nil {
-		return "", ErrUnknown
+	switch {
+	case m.dead != nil:
+		return "", 0, ErrNotReady
+	case h == nil:
+		return "", 0, ErrUnknown
 	}
 	p := m.leased(h)
 	if p == nil {
-		return "", nil
+		return "", 0, nil
 	}
 	target := cmp.Or(r.Target, h.target)
 	switch r.Outcome {
 	case OK:
-		m.reopen(p, h, target)
+		logged = m.succeed(p, h, target, now)
 	case RateLimited, Banned:
-		m.cool(p, h, target, now)
+		logged = m.cool(p, h, target, now)
 	case Failed:
 		if p.hurry(now) {
 			hurry = p.candidate.Key
 		}
 	}
-	return hurry, nil
+	m.serve(now)
+	return hurry, logged, nil
+}
+
+// instance returns a proxy, or nil if that very instance is gone.
+func (m *Memory) instance(key, incarnation string) *member {
+	p := m.members[key]
+	if p == nil || !p.known || p.candidate.Incarnation != incarnation {
+		return nil
+	}
+	return p
 }
 
 // leased returns the proxy of a lease, or nil if that very instance is gone.
 func (m *Memory) leased(h *held) *member {
-	p := m.members[h.granted.Key]
-	if p == nil || !p.known || p.candidate.Incarnation != h.granted.Incarnation {
-		return nil
+	p := m.instance(h.granted.Key, h.granted.Incarnation)
+	if p != nil && h.bare {
+		h.granted, h.bare = p.candidate, false
 	}
 	return p
 }
@@ -224,123 +344,286 @@ func (m *Memory) leased(h *held) *member {
 // advance brings the store to the present moment, which it returns.
 func (m *Memory) advance() time.Time {
 	now := time.Now()
-	for p, ok := m.expiring.first(); ok && !p.due().After(now); p, ok = m.expiring.first() {
-		h, _ := p.open.first()
+	for h := m.expiry.first(); h != nil && !h.expires.After(now); h = m.expiry.first() {
 		m.end(h, h.expires, "expired")
 	}
-	for h := m.ended.pop(now); h != nil; h = m.ended.pop(now) {
+	for h := m.past.pop(now); h != nil; h = m.past.pop(now) {
 		delete(m.leases, h.id)
+		m.log(Record{Lease: h.id, Gone: true})
 	}
-	for c, ok := m.fading.first(); ok && !c.due().After(now); c, ok = m.fading.first() {
-		m.drop(c)
+	for c, ok := m.changing.first(); ok && !c.change.After(now); c, ok = m.changing.first() {
+		m.change(c, now)
 	}
+	for s, ok := m.resting.first(); ok && !s.forget.After(now); s, ok = m.resting.first() {
+		m.resting.drop(s)
+		delete(m.sessions, s.name)
+	}
+	m.serve(now)
 	return now
 }
 
-// choose grants the first proxy that matches and is free.
-func (m *Memory) choose(r Request, now time.Time) (*held, error) {
-	var refusal NoMatch
-	for p := range m.ranking.all() {
-		if !p.matches(r.Selector) {
-			continue
-		}
-		o, free := p.obstacle(r.Target, now)
-		if o == none {
-			return m.grant(p, r, now), nil
-		}
-		refusal.count(o, free.Sub(now)) // a moment that is not known lies before now
+// acquire grants what a request asks for, or says why it cannot. What it logs is not durable yet.
+func (m *Memory) acquire(r *Request, now time.Time) (answer, *NoMatch) {
+	if m.dead != nil {
+		return answer{err: ErrNotReady}, nil
 	}
-	m.config.Recorder.LeaseRefused(refusal.reason())
-	return nil, &refusal
+	if earlier := m.requests[r.ID]; earlier != nil { // none is filed under the empty ID
+		return m.repeat(earlier, r), nil
+	}
+	proxies, refusal := m.choose(r, now)
+	if refusal != nil {
+		return answer{}, refusal
+	}
+	return m.grant(proxies, r, now), nil
 }
 
-func (m *Memory) grant(p *member, r Request, now time.Time) *held {
-	h := &held{id: rand.Text(), granted: p.candidate, target: r.Target, ttl: r.TTL, expires: now.Add(r.TTL)}
-	m.leases[h.id] = h
-	if r.ID != "" {
-		request := r
-		request.Selector = maps.Clone(r.Selector) // the caller may change its own
-		h.request = &request
-		m.requests[r.ID] = h
+// repeat answers a request that was answered before.
+func (m *Memory) repeat(earlier *answered, r *Request) answer {
+	if !earlier.same(*r) {
+		return answer{err: ErrRequestMismatch}
 	}
+	for _, h := range earlier.leases {
+		if h.bare && m.leased(h) == nil {
+			return answer{err: ErrNotReady} // nobody has set the proxy since the start
+		}
+	}
+	earlier.takers++
+	return answer{grant: earlier.grant()}
+}
+
+// choose returns the proxies that a request gets: the one of its session, then the first ones of the order.
+func (m *Memory) choose(r *Request, now time.Time) ([]*member, *NoMatch) {
+	count := r.count()
+	proxies := make([]*member, 0, min(count, len(m.members)))
+	mine := m.proxyOf(m.sessions[r.Session])
+	if mine != nil && mine.matches(r.Selector) && mine.isFree(r.Target, now) {
+		if proxies = append(proxies, mine); count == 1 {
+			return proxies, nil
+		}
+	}
+	l, want, exact := m.index.find(r)
+	passed := 0
+	for p := range l.offers() {
+		switch {
+		case !exact && !(p.matches(r.Selector) && p.isFree(r.Target, now)):
+			passed++
+			continue
+		case slices.Contains(proxies[:min(1, len(proxies))], p): // the one of the session
+			continue
+		}
+		if proxies = append(proxies, p); len(proxies) == count {
+			break
+		}
+	}
+	if len(proxies) == count {
+		m.owe(want, r, passed, now)
+		return proxies, nil
+	}
+	if exact {
+		return nil, l.refusal(now)
+	}
+	m.owe(want, r, len(m.members), now)
+	return nil, m.refusal(r, now)
+}
+
+// owe has a lane made for a request, if for want of it enough proxies have been passed over.
+func (m *Memory) owe(want string, r *Request, passed int, now time.Time) {
+	if passed == 0 || !m.index.owe(want, passed) {
+		return
+	}
+	target := r.Target
+	if m.index.cooling[target] == 0 {
+		target = ""
+	}
+	m.index.make(want, r.Selector, target, m.members, now)
+}
+
+// refusal looks at every proxy and says why none is free, or too few.
+func (m *Memory) refusal(r *Request, now time.Time) *NoMatch {
+	var refusal NoMatch
+	for _, p := range m.members {
+		if p.known && p.matches(r.Selector) {
+			o, free := p.obstacle(r.Target, now)
+			refusal.count(o, free.Sub(now)) // a moment that is not known lies before now
+		}
+	}
+	return &refusal
+}
+
+// grant grants a lease of each proxy.
+func (m *Memory) grant(proxies []*member, r *Request, now time.Time) answer {
+	_, had := m.sessions[r.Session]
+	moved := had && m.proxyOf(m.sessions[r.Session]) != proxies[0]
+	leases := make([]*held, len(proxies))
+	for i, p := range proxies {
+		leases[i] = m.grantOne(p, r, now)
+	}
+	if r.Session != "" {
+		m.join(r.Session, leases[0], now)
+	}
+	if r.ID != "" {
+		m.file(&answered{Request: *r, leases: leases, moved: moved, takers: 1})
+	}
+	a := answer{grant: grantOf(leases, moved)}
+	if m.config.Log != nil {
+		records := make([]Record, len(leases))
+		for i, h := range leases {
+			records[i] = m.recordOf(h)
+		}
+		a.logged = m.log(records...)
+	}
+	return a
+}
+
+// newID returns a name that nobody can guess: 26 letters and digits with five random bits each.
+func (m *Memory) newID() string {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+	var id [26]byte
+	_, _ = io.ReadFull(m.chance, id[:]) // never fails
+	for i, b := range id {
+		id[i] = letters[b%32]
+	}
+	return string(id[:])
+}
+
+func (m *Memory) grantOne(p *member, r *Request, now time.Time) *held {
+	h := &held{id: m.newID(), granted: p.candidate, target: r.Target, ttl: r.TTL, expires: now.Add(r.TTL)}
+	m.leases[h.id] = h
+	m.expiry.add(h)
 	for _, c := range p.concerning(r.Target) {
-		if c != nil {
+		if c != nil && c.wantsTrial() {
 			c.trial = h
-			m.fading.drop(c)
+			m.changing.drop(c)
+			m.log(c.record())
 		}
 	}
 	p.open.put(h)
-	m.settle(p)
+	m.grants++
+	m.front, p.granted = p.rank, m.grants
+	m.stir(p, now)
 	m.config.Recorder.LeaseGranted()
 	return h
+}
+
+// file keeps an answer for as long as its leases are open.
+func (m *Memory) file(a *answered) {
+	a.Selector = maps.Clone(a.Selector) // the caller may change its own
+	m.requests[a.ID] = a
+	for _, h := range a.leases {
+		h.request = a
+	}
 }
 
 // end ends an open lease at a moment that may have passed.
 func (m *Memory) end(h *held, at time.Time, how string) {
 	p := m.members[h.granted.Key]
+	m.expiry.drop(h)
 	p.open.drop(h)
 	for _, c := range p.concerning(h.target) {
 		if c != nil && c.trial == h {
-			m.drop(c)
+			c.trial, c.opened = nil, true
+			c.rest(at)
+			m.changing.put(c)
+			m.log(c.record())
 		}
 	}
 	if h.request != nil {
 		delete(m.requests, h.request.ID)
-		h.request = nil
+		for _, sibling := range h.request.leases {
+			sibling.request = nil
+		}
 	}
+	h.session = nil
 	h.forget = at.Add(m.config.CooldownWindow)
-	m.ended.push(h)
-	m.settle(p)
+	m.past.push(h)
+	m.stir(p, at)
+	m.tidy(p)
 	m.config.Recorder.LeaseEnded(how)
 }
 
-// cool starts a cooldown for a ban that a lease reports.
-func (m *Memory) cool(p *member, by *held, target string, now time.Time) {
-	c := p.cooldowns[target]
-	if c == nil {
-		c = &cooldown{proxy: p, target: target}
-		p.cooldowns[target] = c
+// stir restores what follows from the open leases of a proxy.
+func (m *Memory) stir(p *member, now time.Time) {
+	if !p.known {
+		return
 	}
-	if c.start(by.id, now, m.config.CooldownWindow) {
-		m.fading.put(c)
-	}
+	p.draw(m.front)
+	p.rank = m.config.Policy.Rank(p.standing())
+	m.index.update(p, now)
 }
 
-// reopen ends the trials that a success at a target decides: the one of that target, and the one of the proxy as a whole,
-// because whoever is served at one target is not refused everywhere.
-func (m *Memory) reopen(p *member, by *held, target string) {
+// cool starts a cooldown for a ban that a lease reports.
+func (m *Memory) cool(p *member, by *held, target string, now time.Time) (logged uint64) {
+	c := p.cooldowns[target]
+	if c == nil {
+		c = m.newCooldown(p, target)
+	}
+	if !c.start(by.id, now, m.config) {
+		return 0
+	}
+	m.changing.put(c)
+	m.index.update(p, now)
+	return m.log(c.record())
+}
+
+func (m *Memory) newCooldown(p *member, target string) *cooldown {
+	c := &cooldown{proxy: p, target: target}
+	if p.cooldowns == nil {
+		p.cooldowns = map[string]*cooldown{}
+	}
+	p.cooldowns[target] = c
+	if target != "" {
+		m.index.cooling[target]++
+	}
+	return c
+}
+
+// succeed forgets the cooldowns that a success at a target refutes: the one of that target, and the one of the proxy as a
+// whole, because whoever is served at one target is not refused everywhere. While a pair cools, or another lease tries it, a
+// success says nothing: it may be older than the ban.
+func (m *Memory) succeed(p *member, by *held, target string, now time.Time) (logged uint64) {
 	for _, c := range p.concerning(target) {
-		if c != nil && c.trial == by {
-			m.drop(c)
+		if c != nil && (c.trial == by || c.opened) {
+			logged = m.drop(c)
 		}
 	}
+	m.index.update(p, now)
+	return logged
+}
+
+// change does what is due for a cooldown: its window is over, or it is forgotten.
+func (m *Memory) change(c *cooldown, now time.Time) {
+	if c.change.Equal(c.until) {
+		c.rest(c.until)
+		m.changing.put(c)
+	} else {
+		m.drop(c)
+	}
+	m.index.update(c.proxy, now)
 }
 
 // drop forgets a cooldown.
-func (m *Memory) drop(c *cooldown) {
-	m.fading.drop(c)
+func (m *Memory) drop(c *cooldown) (logged uint64) {
+	m.changing.drop(c)
 	delete(c.proxy.cooldowns, c.target)
+	if c.target != "" {
+		if m.index.cooling[c.target]--; m.index.cooling[c.target] == 0 {
+			delete(m.index.cooling, c.target)
+		}
+	}
 	m.tidy(c.proxy)
+	return m.log(Record{Key: c.proxy.candidate.Key, Target: c.target, Gone: true})
 }
 
-// settle restores what follows from the open leases of a proxy: its rank, and its place among those that expire.
-func (m *Memory) settle(p *member) {
-	if p.open.Len() > 0 {
-		m.expiring.put(p)
-	} else {
-		m.expiring.drop(p)
+func (m *Memory) forgetCooldowns(p *member) {
+	for _, c := range p.cooldowns {
+		m.drop(c)
 	}
-	if p.known {
-		m.ranking.remove(p)
-		m.rank(p)
-	}
-	m.tidy(p)
 }
 
-// rank gives a proxy that is in no place of the ranking its place.
-func (m *Memory) rank(p *member) {
-	p.rank = m.config.Policy.Rank(p.standing())
-	m.ranking.insert(p)
+func (m *Memory) newMember(key string) *member {
+	p := &member{candidate: &Candidate{Key: key}}
+	m.members[key] = p
+	return p
 }
 
 // tidy forgets a proxy that was removed once nothing depends on it any more.

@@ -157,13 +157,6 @@ func TestMemory(t *testing.T) {
 			c.getsNone(forShop, lease.NoMatch{Considered: 1, AtCapacity: 1, RetryAfter: window})
 			c.getsNone(forNews, lease.NoMatch{Considered: 1, AtCapacity: 1, RetryAfter: ttl})
 		}},
-		{"what is not supported is said", func(c crawler, m *lease.Memory) {
-			for _, r := range []lease.Request{{Count: 2}, {Wait: 1}, {Session: "s"}} {
-				_, err := m.Acquire(c.Context(), r)
-				c.failsWith(lease.ErrNotSupported, err)
-			}
-			c.gets(lease.Request{Count: 1}, "a")
-		}},
 		{"open leases are counted by the clock", func(c crawler, m *lease.Memory) {
 			m.Set(proxy("b", 1))
 			c.releases(c.gets(anyProxy, "a"))
@@ -322,6 +315,7 @@ type notes []string
 func (n *notes) LeaseGranted()              { *n = append(*n, "granted") }
 func (n *notes) LeaseRefused(reason string) { *n = append(*n, "refused "+reason) }
 func (n *notes) LeaseEnded(how string)      { *n = append(*n, "ended "+how) }
+func (n *notes) LeaseWaited(time.Duration)  { *n = append(*n, "waited") }
 
 func TestRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -347,8 +341,7 @@ func TestRecorder(t *testing.T) {
 		l := tries(lease.Request{ID: "once"})
 		hears("a grant", "granted")
 		tries(lease.Request{ID: "once"})
-		tries(lease.Request{Count: 2})
-		hears("a retry and a request that is not supported")
+		hears("a retry")
 		_ = m.Report(t.Context(), l.ID, lease.Report{Outcome: lease.Banned})
 		tries(anyProxy)
 		hears("cooling", "refused in_cooldown")

@@ -42,6 +42,8 @@ func (e *NoMatch) count(o obstacle, free time.Duration) {
 		e.AtCapacity++
 	case inCooldown:
 		e.InCooldown++
+	default:
+		e.Eligible++
 	}
 	if free > 0 && (e.RetryAfter == 0 || free < e.RetryAfter) {
 		e.RetryAfter = free

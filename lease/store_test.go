@@ -424,8 +424,8 @@ func leaseCoolsPairOnce(c crawler) {
 	time.Sleep(window)
 	c.reports(x, lease.Banned, "")
 	c.reports(y, lease.Banned, "")
-	c.getsNone(forShop, lease.NoMatch{Considered: 1, InCooldown: 1, RetryAfter: window})
-	time.Sleep(window)
+	c.getsNone(forShop, lease.NoMatch{Considered: 1, InCooldown: 1, RetryAfter: 2 * window})
+	time.Sleep(2 * window)
 	c.reports(x, lease.Banned, "")
 	c.reports(y, lease.Banned, "")
 	c.gets(forShop, "a")
@@ -435,7 +435,7 @@ func leaseCoolsPairOnce(c crawler) {
 // begins at that instant, in a fresh store of one proxy a with room for five leases, and with the lease that was banned.
 func TestHalfOpen(t *testing.T) {
 	trialOut := lease.NoMatch{Considered: 1, InCooldown: 1, RetryAfter: ttl}
-	cooling := lease.NoMatch{Considered: 1, InCooldown: 1, RetryAfter: window}
+	cooling := func(d time.Duration) lease.NoMatch { return lease.NoMatch{Considered: 1, InCooldown: 1, RetryAfter: d} }
 	for _, promise := range []struct {
 		name   string
 		banned lease.Request
@@ -470,20 +470,49 @@ func TestHalfOpen(t *testing.T) {
 			c.gets(forShop, "a")
 			c.gets(forShop, "a")
 		}},
-		{"a ban of the trial takes another window", forShop, func(c crawler, _ lease.Lease) {
+		{"a ban of the trial takes the next window", forShop, func(c crawler, _ lease.Lease) {
 			l := c.gets(forShop, "a")
 			c.reports(l, lease.Banned, "")
 			c.releases(l)
-			c.getsNone(forShop, cooling)
-			time.Sleep(window)
+			c.getsNone(forShop, cooling(2*window))
+			time.Sleep(2 * window)
 			c.gets(forShop, "a")
 			c.getsNone(forShop, trialOut)
 		}},
-		{"a late ban of the trial takes another window", forShop, func(c crawler, _ lease.Lease) {
+		{"a late ban of the trial takes the next window", forShop, func(c crawler, _ lease.Lease) {
 			l := c.gets(forShop, "a")
 			c.releases(l)
 			c.reports(l, lease.Banned, "")
-			c.getsNone(forShop, cooling)
+			c.getsNone(forShop, cooling(2*window))
+		}},
+		{"a ban after a trial without a verdict takes the next window", forShop, func(c crawler, _ lease.Lease) {
+			c.releases(c.gets(forShop, "a"))
+			c.reports(c.gets(forShop, "a"), lease.RateLimited, "")
+			c.getsNone(forShop, cooling(2*window))
+		}},
+		{"a success after a trial without a verdict starts from the first window", forShop, func(c crawler, _ lease.Lease) {
+			c.releases(c.gets(forShop, "a"))
+			c.reports(c.gets(forShop, "a"), lease.OK, "")
+			c.reports(c.gets(forShop, "a"), lease.Banned, "")
+			c.getsNone(forShop, cooling(window))
+		}},
+		{"a success of the trial starts from the first window", forShop, func(c crawler, _ lease.Lease) {
+			l := c.gets(forShop, "a")
+			c.reports(l, lease.OK, "")
+			c.reports(l, lease.Banned, "")
+			c.getsNone(forShop, cooling(window))
+		}},
+		{"a window without any lease starts from the first window", forShop, func(c crawler, _ lease.Lease) {
+			time.Sleep(window)
+			c.reports(c.gets(forShop, "a"), lease.Banned, "")
+			c.getsNone(forShop, cooling(window))
+		}},
+		{"windows grow up to the longest", forShop, func(c crawler, _ lease.Lease) {
+			for _, want := range []time.Duration{20, 40, 80, 160, 320, 360, 360} {
+				c.reports(c.gets(forShop, "a"), lease.Banned, "")
+				c.getsNone(forShop, lease.NoMatch{Considered: 1, AtCapacity: 0, InCooldown: 1, RetryAfter: want * time.Minute})
+				time.Sleep(want * time.Minute)
+			}
 		}},
 		{"failed is no verdict", forShop, func(c crawler, _ lease.Lease) {
 			c.reports(c.gets(forShop, "a"), lease.Failed, "")
@@ -533,7 +562,7 @@ func TestHalfOpen(t *testing.T) {
 			c.getsNone(forNews, trialOut)
 			c.releases(l)
 			c.gets(forNews, "a")
-			c.getsNone(forShop, cooling)
+			c.getsNone(forShop, cooling(window))
 		}},
 	} {
 		t.Run(promise.name, func(t *testing.T) {

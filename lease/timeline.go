@@ -1,9 +1,6 @@
 package lease
 
-import (
-	"container/heap"
-	"time"
-)
+import "time"
 
 // timed is something that falls due at a moment.
 type timed interface {
@@ -23,46 +20,56 @@ func (t *timeline[T]) first() (thing T, ok bool) {
 	return t.things[0], true
 }
 
+// Len is the number of things.
+func (t *timeline[T]) Len() int { return len(t.things) }
+
 // put adds a thing, or moves it if it is there already and its moment has changed.
 func (t *timeline[T]) put(thing T) {
-	if at := *thing.place(); at > 0 {
-		heap.Fix(t, at-1)
-		return
+	at := *thing.place() - 1
+	if at < 0 {
+		at = len(t.things)
+		t.things = append(t.things, thing)
 	}
-	heap.Push(t, thing)
+	t.settle(at, thing)
 }
 
 // drop takes a thing out if it is there.
 func (t *timeline[T]) drop(thing T) {
-	if at := *thing.place(); at > 0 {
-		heap.Remove(t, at-1)
+	at := *thing.place() - 1
+	if at < 0 {
+		return
+	}
+	*thing.place() = 0
+	last := len(t.things) - 1
+	moved := t.things[last]
+	clear(t.things[last:])
+	t.things = t.things[:last]
+	if at < last {
+		t.settle(at, moved)
 	}
 }
 
-// Len is the number of things.
-func (t *timeline[T]) Len() int { return len(t.things) }
-
-// Less is part of heap.Interface.
-func (t *timeline[T]) Less(i, j int) bool { return t.things[i].due().Before(t.things[j].due()) }
-
-// Swap is part of heap.Interface.
-func (t *timeline[T]) Swap(i, j int) {
-	t.things[i], t.things[j] = t.things[j], t.things[i]
-	*t.things[i].place(), *t.things[j].place() = i+1, j+1
+// settle finds the place of a thing, beginning at one that is free for it.
+func (t *timeline[T]) settle(at int, thing T) {
+	due := thing.due()
+	for at > 0 && due.Before(t.things[(at-1)/2].due()) {
+		t.set(at, t.things[(at-1)/2])
+		at = (at - 1) / 2
+	}
+	for child := 2*at + 1; child < len(t.things); child = 2*at + 1 {
+		if child+1 < len(t.things) && t.things[child+1].due().Before(t.things[child].due()) {
+			child++
+		}
+		if !t.things[child].due().Before(due) {
+			break
+		}
+		t.set(at, t.things[child])
+		at = child
+	}
+	t.set(at, thing)
 }
 
-// Push is part of heap.Interface; put is what others call.
-func (t *timeline[T]) Push(thing any) {
-	t.things = append(t.things, thing.(T))
-	*thing.(T).place() = len(t.things)
-}
-
-// Pop is part of heap.Interface; drop is what others call.
-func (t *timeline[T]) Pop() any {
-	last := len(t.things) - 1
-	thing := t.things[last]
-	clear(t.things[last:])
-	t.things = t.things[:last]
-	*thing.place() = 0
-	return thing
+func (t *timeline[T]) set(at int, thing T) {
+	t.things[at] = thing
+	*thing.place() = at + 1
 }

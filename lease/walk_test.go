@@ -23,30 +23,43 @@ type model struct {
 	proxies   map[string]*modelProxy
 	leases    map[string]*modelLease
 	cooldowns map[pair]*modelCooldown
+	sessions  map[string]*modelSession
+	grants    uint64
 }
 
 type modelProxy struct {
 	lease.Candidate
-	known bool
+	known   bool
+	granted uint64
+}
+
+type modelSession struct {
+	key, incarnation string
+	last             time.Time // grant or renewal
 }
 
 type modelLease struct {
 	lease.Lease
 	key, incarnation string
 	request          lease.Request
+	siblings         []string // of the same grant, itself included
+	moved            bool
+	session          *modelSession // of the first lease of a grant
 	ended            time.Time
 }
 
 type pair struct{ key, target string }
 
 type modelCooldown struct {
-	until time.Time
-	trial string
-	bans  map[string]bool
+	window       time.Duration
+	until, quiet time.Time // quiet is since when nothing has happened
+	trial        string
+	opened       bool
+	bans         map[string]bool
 }
 
 func newModel(p lease.Policy) *model {
-	return &model{p, map[string]*modelProxy{}, map[string]*modelLease{}, map[pair]*modelCooldown{}}
+	return &model{p, map[string]*modelProxy{}, map[string]*modelLease{}, map[pair]*modelCooldown{}, map[string]*modelSession{}, 0}
 }
 
 // tick brings the model to the present moment.
@@ -61,14 +74,19 @@ func (m *model) tick() time.Time {
 		return !l.ended.IsZero() && !now.Before(l.ended.Add(window))
 	})
 	maps.DeleteFunc(m.cooldowns, func(_ pair, c *modelCooldown) bool {
-		return c.trial == "" && !now.Before(c.until.Add(window))
+		return c.trial == "" && !now.Before(c.quiet.Add(c.window))
 	})
+	maps.DeleteFunc(m.sessions, func(_ string, s *modelSession) bool { return !now.Before(s.last.Add(time.Hour)) })
 	return now
 }
 
 func (m *model) end(l *modelLease, at time.Time) {
 	l.ended = at
-	maps.DeleteFunc(m.cooldowns, func(_ pair, c *modelCooldown) bool { return c.trial == l.ID })
+	for _, c := range m.cooldowns {
+		if c.trial == l.ID {
+			c.trial, c.opened, c.quiet = "", true, at
+		}
+	}
 }
 
 // open returns the open leases of a key, those that expire first in front.
@@ -83,7 +101,7 @@ func (m *model) open(key string) (open []*modelLease) {
 }
 
 func (m *model) rank(p *modelProxy) lease.Rank {
-	return m.policy.Rank(lease.Standing{Candidate: p.Candidate, Active: len(m.open(p.Key))})
+	return m.policy.Rank(lease.Standing{Candidate: p.Candidate, Active: len(m.open(p.Key)), Granted: p.granted})
 }
 
 func (m *model) matching(selector map[string]string) (found []*modelProxy) {
@@ -117,8 +135,8 @@ func (m *model) blocked(key, target string, now time.Time) (wait time.Duration) 
 	return wait
 }
 
-// choose returns the proxy that must be granted, or the numbers that must be told.
-func (m *model) choose(r lease.Request, now time.Time) (best *modelProxy, refusal lease.NoMatch) {
+// choose returns the proxies that must be granted, or the numbers that must be told.
+func (m *model) choose(r lease.Request, now time.Time) (best []*modelProxy, refusal lease.NoMatch) {
 	var waits []time.Duration
 	for _, p := range m.matching(r.Selector) {
 		open, blocked := m.open(p.Key), m.blocked(p.Key, r.Target, now)
@@ -135,8 +153,16 @@ func (m *model) choose(r lease.Request, now time.Time) (best *modelProxy, refusa
 			refusal.InCooldown++
 			waits = append(waits, blocked)
 		default:
-			return p, lease.NoMatch{}
+			refusal.Eligible++
+			if s := m.sessions[r.Session]; s != nil && s.key == p.Key && s.incarnation == p.Incarnation {
+				best = slices.Insert(best, 0, p)
+			} else {
+				best = append(best, p)
+			}
 		}
+	}
+	if n := max(1, r.Count); len(best) >= n {
+		return best[:n], lease.NoMatch{}
 	}
 	if len(waits) > 0 {
 		refusal.RetryAfter = slices.Min(waits)
@@ -144,24 +170,57 @@ func (m *model) choose(r lease.Request, now time.Time) (best *modelProxy, refusa
 	return nil, refusal
 }
 
+// moved says whether a session has another proxy than it is about to get.
+func (m *model) moved(r lease.Request, p *modelProxy) bool {
+	s := m.sessions[r.Session]
+	return s != nil && (s.key != p.Key || s.incarnation != p.Incarnation)
+}
+
 // granted writes down what the store has granted.
-func (m *model) granted(l lease.Lease, p *modelProxy, r lease.Request) {
-	m.leases[l.ID] = &modelLease{Lease: l, key: p.Key, incarnation: p.Incarnation, request: r}
-	for _, target := range []string{r.Target, ""} {
-		if c := m.cooldowns[pair{p.Key, target}]; c != nil {
-			c.trial = l.ID
+func (m *model) granted(g lease.Grant, proxies []*modelProxy, r lease.Request, now time.Time) {
+	var siblings []string
+	for _, l := range g.Leases {
+		siblings = append(siblings, l.ID)
+	}
+	for i, l := range g.Leases {
+		p := proxies[i]
+		m.leases[l.ID] = &modelLease{Lease: l, key: p.Key, incarnation: p.Incarnation, request: r, siblings: siblings, moved: g.Moved}
+		m.grants++
+		p.granted = m.grants
+		for _, target := range []string{r.Target, ""} {
+			if c := m.cooldowns[pair{p.Key, target}]; c != nil && !c.opened && c.trial == "" {
+				c.trial = l.ID
+			}
 		}
+	}
+	if r.Session != "" {
+		s := m.sessions[r.Session]
+		if s == nil {
+			s = new(modelSession)
+			m.sessions[r.Session] = s
+		}
+		*s = modelSession{proxies[0].Key, proxies[0].Incarnation, now}
+		m.leases[siblings[0]].session = s
 	}
 }
 
-// retried returns the open lease that belongs to a request's ID.
-func (m *model) retried(r lease.Request) *modelLease {
+// retried returns the grant that belongs to a request's ID, if all of its leases are open.
+func (m *model) retried(r lease.Request) (*modelLease, lease.Grant) {
 	for _, l := range m.leases {
-		if r.ID != "" && l.request.ID == r.ID && l.ended.IsZero() {
-			return l
+		if r.ID == "" || l.request.ID != r.ID {
+			continue
+		}
+		g := lease.Grant{Moved: l.moved}
+		for _, id := range l.siblings {
+			if sibling := m.leases[id]; sibling != nil && sibling.ended.IsZero() {
+				g.Leases = append(g.Leases, sibling.Lease)
+			}
+		}
+		if len(g.Leases) == len(l.siblings) {
+			return l, g
 		}
 	}
-	return nil
+	return nil, lease.Grant{}
 }
 
 // instance says whether the proxy of a lease is still the one that was leased.
@@ -176,7 +235,7 @@ func (m *model) report(l *modelLease, r lease.Report, now time.Time) {
 	switch r.Outcome {
 	case lease.OK:
 		for _, of := range []pair{{l.key, target}, {l.key, ""}} {
-			if c := m.cooldowns[of]; c != nil && c.trial == l.ID {
+			if c := m.cooldowns[of]; c != nil && (c.trial == l.ID || c.opened) {
 				delete(m.cooldowns, of)
 			}
 		}
@@ -186,7 +245,9 @@ func (m *model) report(l *modelLease, r lease.Report, now time.Time) {
 			m.cooldowns[pair{l.key, target}] = c
 		}
 		if !now.Before(c.until) && !c.bans[l.ID] {
-			c.until, c.trial, c.bans[l.ID] = now.Add(window), "", true
+			c.window = min(max(window, 2*c.window), 6*time.Hour)
+			c.until, c.trial, c.opened, c.bans[l.ID] = now.Add(c.window), "", false, true
+			c.quiet = c.until
 		}
 	}
 }
@@ -195,7 +256,22 @@ func (m *model) set(c lease.Candidate) {
 	if p := m.proxies[c.Key]; p != nil && p.Incarnation != c.Incarnation {
 		maps.DeleteFunc(m.cooldowns, func(of pair, _ *modelCooldown) bool { return of.key == c.Key })
 	}
-	m.proxies[c.Key] = &modelProxy{c, true}
+	p := m.proxies[c.Key]
+	if p == nil || !p.known && !m.remembered(c.Key) {
+		p = &modelProxy{}
+		m.proxies[c.Key] = p
+	}
+	p.Candidate, p.known = c, true
+}
+
+// remembered says whether a proxy that was removed is the same one when it comes back.
+func (m *model) remembered(key string) bool {
+	for of := range m.cooldowns {
+		if of.key == key {
+			return true
+		}
+	}
+	return len(m.open(key)) > 0
 }
 
 // walker does random things to a store and the model alike.
@@ -217,9 +293,9 @@ func TestRandomWalk(t *testing.T) {
 	for n := range walks {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				policy := []lease.Policy{leastBusy{}, fastest{}}[n%2]
+				policy := []lease.Policy{leastBusy{}, fastest{}, lease.Spread{}, lease.Fastest{}}[n%4]
 				config := lease.Config{Policy: policy}
-				if n%2 == 0 {
+				if n%4 == 0 {
 					config.Policy = nil // the default, which the model has to know
 				}
 				w := &walker{t, rand.New(rand.NewPCG(1, uint64(n))), newMemory(t, config), newModel(policy), []string{"never granted"}, seen}
@@ -236,6 +312,7 @@ func TestRandomWalk(t *testing.T) {
 	for _, what := range []string{
 		"granted", "retried", "mismatch", "unhealthy", "at capacity", "in cooldown", "nothing matches", "trial out",
 		"renewed", "renewed gone", "renewed unknown", "reported", "reported gone", "reported late", "reported unknown",
+		"granted several", "moved",
 	} {
 		if seen[what] < walks {
 			t.Errorf("%q was seen %d times in %d walks: the walk does not go there", what, seen[what], walks)
@@ -292,8 +369,14 @@ func (w *walker) request() lease.Request {
 	if w.IntN(3) == 0 {
 		r.Selector = map[string]string{"country": []string{"nl", "de", "fr"}[w.IntN(3)]}
 	}
+	if w.IntN(4) == 0 {
+		r.Session = []string{"x", "y"}[w.IntN(2)]
+	}
+	if w.IntN(5) == 0 {
+		r.Count = w.IntN(4)
+	}
 	if w.IntN(3) == 0 {
-		r = lease.Request{ID: fmt.Sprint(w.IntN(4)), TTL: []time.Duration{0, time.Hour}[w.IntN(2)]}
+		r = lease.Request{Count: w.IntN(3), ID: fmt.Sprint(w.IntN(4)), TTL: []time.Duration{0, time.Hour}[w.IntN(2)]}
 	}
 	return r
 }
@@ -304,41 +387,50 @@ func (w *walker) acquire() {
 	g, err := w.store.Acquire(w.Context(), r)
 	now := w.model.tick()
 	r.TTL = cmp.Or(r.TTL, ttl)
-	if l := w.model.retried(r); l != nil {
-		w.acquireAgain(r, l, g, err)
+	if l, again := w.model.retried(r); l != nil {
+		w.acquireAgain(r, l, again, g, err)
 		return
 	}
-	best, want := w.model.choose(r, now)
-	if best == nil {
-		w.refused(r, want, err)
+	best, refusal := w.model.choose(r, now)
+	if best == nil || refusal.Considered > 0 {
+		w.refused(r, refusal, err)
 		return
 	}
 	if err != nil {
-		w.Fatalf("Acquire(%+v): %v, want %s", r, err, best.Key)
+		w.Fatalf("Acquire(%+v): %v, want %s", r, err, best[0].Key)
 	}
-	l := g.Leases[0]
-	wantLease := lease.Lease{ID: l.ID, Proxy: best.Endpoint, Target: r.Target, Expires: now.Add(r.TTL), TTL: r.TTL}
-	wantLease.Proxy.Attributes = best.Attributes
-	if d := gocmp.Diff(wantLease, l); d != "" {
+	want := lease.Grant{Moved: w.model.moved(r, best[0])}
+	for i, p := range best {
+		l := lease.Lease{Proxy: p.Endpoint, Target: r.Target, Expires: now.Add(r.TTL), TTL: r.TTL}
+		l.Proxy.Attributes = p.Attributes
+		if i < len(g.Leases) {
+			l.ID = g.Leases[i].ID
+		}
+		want.Leases = append(want.Leases, l)
+	}
+	if d := gocmp.Diff(want, g); d != "" {
 		w.Fatalf("Acquire(%+v) differs (-model +store):\n%s", r, d)
 	}
-	if w.model.leases[l.ID] != nil {
-		w.Fatalf("lease %s was granted twice", l.ID)
+	w.model.granted(g, best, r, now)
+	for _, l := range g.Leases {
+		w.ids = append(w.ids, l.ID)
 	}
-	w.model.granted(l, best, r)
-	w.ids = append(w.ids, l.ID)
 	w.seen["granted"]++
+	w.seen["granted several"] += min(len(g.Leases)-1, 1)
+	if g.Moved {
+		w.seen["moved"]++
+	}
 }
 
-func (w *walker) acquireAgain(r lease.Request, l *modelLease, g lease.Grant, err error) {
+func (w *walker) acquireAgain(r lease.Request, l *modelLease, want, g lease.Grant, err error) {
 	w.Helper()
-	if r.TTL != l.request.TTL || r.Target != l.request.Target || !maps.Equal(r.Selector, l.request.Selector) {
+	if r.TTL != l.request.TTL || max(1, r.Count) != max(1, l.request.Count) || r.Target != l.request.Target || !maps.Equal(r.Selector, l.request.Selector) {
 		w.wants(lease.ErrRequestMismatch, err)
 		w.seen["mismatch"]++
 		return
 	}
 	w.wants(nil, err)
-	if d := gocmp.Diff([]lease.Lease{l.Lease}, g.Leases); d != "" {
+	if d := gocmp.Diff(want, g); d != "" {
 		w.Fatalf("the retried lease differs (-model +store):\n%s", d)
 	}
 	w.seen["retried"]++
@@ -386,6 +478,9 @@ func (w *walker) renew() {
 		w.wants(nil, err)
 		l.TTL = cmp.Or(d, l.TTL)
 		l.Expires = now.Add(l.TTL)
+		if s := l.session; s != nil && w.model.sessions[l.request.Session] == s {
+			s.last = now
+		}
 		if diff := gocmp.Diff(l.Lease, got); diff != "" {
 			w.Fatalf("the renewed lease differs (-model +store):\n%s", diff)
 		}

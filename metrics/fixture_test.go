@@ -75,6 +75,7 @@ func history(m *metrics.Metrics) {
 	m.LeaseRefused("no_proxy")
 	m.LeaseEnded("released")
 	m.LeaseEnded("expired")
+	m.LeaseWaited(2 * time.Second)
 
 	m.Probed("default/a", health.Result{OK: true, Latency: 125 * time.Millisecond})
 	m.Probed("default/a", health.Result{OK: true, Latency: 375 * time.Millisecond})

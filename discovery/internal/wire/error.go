@@ -16,6 +16,8 @@ type NoMatch struct {
 	InCooldown int `json:"inCooldown"`
 	Unhealthy  int `json:"unhealthy"`
 	Eligible   int `json:"eligible"`
+	// RetryAfterSeconds is when the next of them comes free by itself at the earliest, as in Retry-After. 0 is not known.
+	RetryAfterSeconds int64 `json:"retryAfterSeconds,omitempty"`
 }
 
 // The codes of errors.

@@ -1,0 +1,224 @@
+package lease
+
+import (
+	"iter"
+	"time"
+)
+
+// lane is the proxies that match a selector, as a target finds them: those that are ready in the order in which they are
+// offered, the others by when they come free, and how many each obstacle keeps.
+type lane struct {
+	key      string
+	selector map[string]string
+	target   string
+	entries  []*entry
+	ready    []place           // a heap with four children to each place
+	blocked  timeline[*entry]  // those of which it is known when they come free
+	kept     [obstacles]int    // how many each obstacle keeps
+	queues   map[string]*queue // of those who wait for a proxy of the lane
+
+	stirred bool   // a proxy may have come free since those who wait were asked
+	used    uint64 // when a request last used it, in requests
+	idle    int    // how often it was kept up to date since
+}
+
+// place is one place of the heap. The rank is here too, because it is looked at much more often than the rest.
+type place struct {
+	rank  Rank
+	entry *entry
+}
+
+// entry is a proxy in a lane.
+type entry struct {
+	lane     *lane
+	proxy    *member
+	obstacle obstacle
+	index    int       // its place in entries
+	at       int       // its place in ready, from 1; 0 for none
+	free     time.Time // when it comes free, if that is known
+	slot     int       // its place in blocked
+}
+
+func (e *entry) due() time.Time { return e.free }
+func (e *entry) place() *int    { return &e.slot }
+
+func newLane(key string, selector map[string]string, target string) *lane {
+	return &lane{key: key, selector: selector, target: target}
+}
+
+// add takes a proxy in.
+func (l *lane) add(p *member, now time.Time) {
+	e := &entry{lane: l, proxy: p, obstacle: unhealthy, index: len(l.entries)}
+	l.entries = append(l.entries, e)
+	l.kept[unhealthy]++
+	p.entries = append(p.entries, e)
+	l.update(e, now)
+}
+
+// remove takes a proxy out. The proxy's own list still has the entry.
+func (l *lane) remove(e *entry) {
+	last := l.entries[len(l.entries)-1]
+	l.entries[e.index], last.index = last, e.index
+	l.entries[len(l.entries)-1] = nil
+	l.entries = l.entries[:len(l.entries)-1]
+	l.kept[e.obstacle]--
+	l.unready(e)
+	l.blocked.drop(e)
+}
+
+// update restores what follows from the state of a proxy.
+func (l *lane) update(e *entry, now time.Time) {
+	o, free := e.proxy.obstacle(l.target, now)
+	l.kept[e.obstacle]--
+	l.kept[o]++
+	e.obstacle = o
+	if o == none {
+		l.blocked.drop(e)
+		l.settle(e)
+		return
+	}
+	l.unready(e)
+	if e.free = free; free.IsZero() {
+		l.blocked.drop(e)
+	} else {
+		l.blocked.put(e)
+	}
+}
+
+// refusal says why the lane has no proxy to offer, or too few.
+func (l *lane) refusal(now time.Time) *NoMatch {
+	e := &NoMatch{Considered: len(l.entries), Unhealthy: l.kept[unhealthy], AtCapacity: l.kept[atCapacity],
+		InCooldown: l.kept[inCooldown], Eligible: l.kept[none]}
+	if first, ok := l.blocked.first(); ok {
+		e.RetryAfter = first.free.Sub(now)
+	}
+	return e
+}
+
+// offers returns the proxies that are ready, in order. Nothing of the lane must change meanwhile.
+func (l *lane) offers() iter.Seq[*member] {
+	return func(yield func(*member) bool) {
+		if len(l.ready) == 0 || !yield(l.ready[0].entry.proxy) {
+			return
+		}
+		border := border{lane: l}
+		border.open(0)
+		for len(border.places) > 0 {
+			at := border.pop()
+			if !yield(l.ready[at].entry.proxy) {
+				return
+			}
+			border.open(at)
+		}
+	}
+}
+
+// border is the places of a lane whose parents have all been offered: the next one in order is among them.
+type border struct {
+	lane   *lane
+	places []int // a heap
+}
+
+// open adds the children of a place.
+func (b *border) open(at int) {
+	for child := 4*at + 1; child <= 4*at+4 && child < len(b.lane.ready); child++ {
+		b.places = append(b.places, child)
+		i := len(b.places) - 1
+		for ; i > 0 && b.before(child, b.places[(i-1)/2]); i = (i - 1) / 2 {
+			b.places[i] = b.places[(i-1)/2]
+		}
+		b.places[i] = child
+	}
+}
+
+// pop takes out the first place in order.
+func (b *border) pop() int {
+	first := b.places[0]
+	last := len(b.places) - 1
+	moved := b.places[last]
+	b.places = b.places[:last]
+	i := 0
+	for child := 1; child < last; child = 2*i + 1 {
+		if child+1 < last && b.before(b.places[child+1], b.places[child]) {
+			child++
+		}
+		if !b.before(b.places[child], moved) {
+			break
+		}
+		b.places[i] = b.places[child]
+		i = child
+	}
+	if last > 0 {
+		b.places[i] = moved
+	}
+	return first
+}
+
+func (b *border) before(i, j int) bool { return b.lane.ready[i].before(b.lane.ready[j]) }
+
+// settle gives a proxy its place among those that are ready.
+func (l *lane) settle(e *entry) {
+	this := place{e.proxy.rank, e}
+	at := e.at - 1
+	if at < 0 {
+		at = len(l.ready)
+		l.ready = append(l.ready, this)
+	}
+	l.sift(at, this)
+}
+
+// unready takes a proxy from those that are ready, if it is there.
+func (l *lane) unready(e *entry) {
+	at := e.at - 1
+	if at < 0 {
+		return
+	}
+	e.at = 0
+	last := len(l.ready) - 1
+	moved := l.ready[last]
+	l.ready[last] = place{}
+	l.ready = l.ready[:last]
+	if at < last {
+		l.sift(at, moved)
+	}
+}
+
+// sift finds the place of a proxy, beginning at one that is free for it.
+func (l *lane) sift(at int, this place) {
+	for at > 0 && this.before(l.ready[(at-1)/4]) {
+		l.set(at, l.ready[(at-1)/4])
+		at = (at - 1) / 4
+	}
+	for 4*at+1 < len(l.ready) {
+		child := l.least(4*at + 1)
+		if !l.ready[child].before(this) {
+			break
+		}
+		l.set(at, l.ready[child])
+		at = child
+	}
+	l.set(at, this)
+}
+
+// least returns which of up to four neighbours comes first.
+func (l *lane) least(from int) int {
+	best := from
+	for i := from + 1; i < from+4 && i < len(l.ready); i++ {
+		if l.ready[i].before(l.ready[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+func (l *lane) set(at int, this place) {
+	l.ready[at] = this
+	this.entry.at = at + 1
+}
+
+func (p place) before(other place) bool {
+	if c := p.rank.compare(other.rank); c != 0 {
+		return c < 0
+	}
+	return p.entry.proxy.candidate.Key < other.entry.proxy.candidate.Key
+}

@@ -1,0 +1,41 @@
+package lease
+
+import "time"
+
+// session is a series of requests that should go through one proxy. It is remembered until the longest TTL has passed
+// since its last grant or renewal, so that no session ends while one of its leases is open.
+type session struct {
+	name        string
+	key         string // of the proxy that it has
+	incarnation string
+	forget      time.Time
+	slot        int
+}
+
+func (s *session) due() time.Time { return s.forget }
+func (s *session) place() *int    { return &s.slot }
+
+// proxyOf returns the proxy that a session has, or nil if that very instance is gone or there is no session.
+func (m *Memory) proxyOf(s *session) *member {
+	if s == nil {
+		return nil
+	}
+	return m.instance(s.key, s.incarnation)
+}
+
+// join makes a lease part of a session, which has its proxy from now on.
+func (m *Memory) join(name string, h *held, now time.Time) {
+	s := m.sessions[name]
+	if s == nil {
+		s = &session{name: name}
+		m.sessions[name] = s
+	}
+	s.key, s.incarnation = h.granted.Key, h.granted.Incarnation
+	h.session = s
+	m.prolong(s, now)
+}
+
+func (m *Memory) prolong(s *session, now time.Time) {
+	s.forget = now.Add(m.config.MaxTTL)
+	m.resting.put(s)
+}
