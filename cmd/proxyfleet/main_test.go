@@ -19,6 +19,7 @@ import (
 	"github.com/proxyfleet/fleet/cmd/proxyfleet/internal/app"
 	"github.com/proxyfleet/fleet/discovery/client"
 	examplecloud "github.com/proxyfleet/fleet/examples/provider"
+	"github.com/proxyfleet/fleet/secret"
 )
 
 // asProgram lets the binary of the test be the program, so that a test can kill it.
@@ -126,6 +127,12 @@ func launch(t *testing.T, args ...string) *server {
 // serving waits until the fleet serves.
 func (s *server) serving() *server {
 	s.t.Helper()
+	return s.servingWith("")
+}
+
+// servingWith does so of one that wants a token.
+func (s *server) servingWith(token string) *server {
+	s.t.Helper()
 	eventually(s.t, func() string {
 		if s.url = s.log.find("serving", "url"); s.url == "" {
 			return "it does not serve: " + s.log.String()
@@ -133,7 +140,7 @@ func (s *server) serving() *server {
 		return ""
 	})
 	var err error
-	if s.client, err = client.New(client.Config{BaseURL: s.url}); err != nil {
+	if s.client, err = client.New(client.Config{BaseURL: s.url, Token: secret.New(token)}); err != nil {
 		s.t.Fatal(err)
 	}
 	return s
