@@ -92,6 +92,18 @@ func TestPagesInABrowser(t *testing.T) {
 	b.reads("h1", "13 of 16 proxies are ready")
 }
 
+// TestLongTextsFitInABrowser has a word that is longer than a phone is wide wherever a text can be.
+func TestLongTextsFitInABrowser(t *testing.T) {
+	word := strings.Repeat("w", 250)
+	server := httptest.NewServer(handler(t, everywhere(t, word)))
+	defer server.Close()
+	b := startBrowser(t)
+	for name, path := range map[string]string{"long-fleet": "/?q=" + word, "long-proxy": "/proxies/" + word + "/" + word, "long-problem": "/?phase=" + word} {
+		b.open(server.URL + path)
+		b.looksWell(name)
+	}
+}
+
 // shownAgain does to a page what its tab does when somebody comes back to it: it asks for news at once.
 func (b *browser) shownAgain() {
 	b.t.Helper()

@@ -85,7 +85,7 @@ func phaseOf(p *proxy.Proxy) string {
 	if p.Deleting {
 		return string(proxy.Deleting)
 	}
-	return string(cmp.Or(p.Status.Phase, proxy.Pending))
+	return clip(string(cmp.Or(p.Status.Phase, proxy.Pending)), maxWord)
 }
 
 // rank is the place of a phase in the order of urgency. One that this release does not know is looked at first.

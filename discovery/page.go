@@ -15,6 +15,9 @@ import (
 	"unicode/utf8"
 )
 
+// maxWord bounds what stands in one line, in characters.
+const maxWord = 24
+
 //go:embed page
 var pageFiles embed.FS
 
@@ -52,7 +55,7 @@ func (f *frame) around() *frame { return f }
 func newPages(fleet string) *pages {
 	style, script := pageFile("page.css"), pageFile("page.js")
 	return &pages{
-		fleet:     fleet,
+		fleet:     clip(fleet, 63),
 		templates: template.Must(template.ParseFS(pageFiles, "page/*.html")),
 		style:     template.CSS(style),
 		script:    template.JS(script),

@@ -146,7 +146,7 @@ func known(facts []fact) []fact {
 
 func conditionRowOf(c wire.Condition) conditionRow {
 	row := conditionRow{
-		Type: c.Type, Status: c.Status, Tone: "busy",
+		Type: clip(c.Type, maxWord), Status: clip(c.Status, maxWord), Tone: "busy",
 		Reason: clip(c.Reason, 63), Message: clip(c.Message, 2000), Since: at(c.LastTransitionTime),
 	}
 	switch proxy.ConditionStatus(c.Status) {
@@ -195,7 +195,7 @@ func (v *proxyPage) tellPass(p *Pass) {
 func probeRowOf(p Probe) probeRow {
 	row := probeRow{At: at(p.At), Tone: "good", Verdict: "ok", Latency: millis(max(1, p.Latency.Milliseconds())), Message: clip(p.Message, 500)}
 	if !p.OK {
-		row.Tone, row.Verdict = "bad", clip(cmp.Or(p.Party, "failed"), 63)
+		row.Tone, row.Verdict = "bad", clip(cmp.Or(p.Party, "failed"), maxWord)
 	}
 	if p.StatusCode != 0 {
 		row.Verdict += " " + strconv.Itoa(p.StatusCode)
