@@ -201,13 +201,13 @@ func meaning(v client.InstanceSweep) string {
 	case "TooYoung":
 		return "it was made a short while ago; a later sweep looks again"
 	case "UnknownAge":
-		return "nobody knows when it was made; delete it by hand if it is not yours"
+		return "nobody knows when it was made; delete it at the provider if it is not wanted"
 	case "NoIncarnation":
 		return "a deletion could hit its successor; a later sweep looks again"
 	case "NoUID":
-		return "it does not say which proxy it was made for; delete it by hand if it is not yours"
+		return "it does not say which proxy it was made for, and is never deleted"
 	case "OtherFleet":
-		return "it belongs to another fleet"
+		return "it belongs to another fleet, and is never deleted"
 	}
 	return ""
 }

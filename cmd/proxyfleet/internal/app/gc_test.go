@@ -16,7 +16,7 @@ func TestGC(t *testing.T) {
 	// tail is what stays the same: what is kept, below an action of some width, and a provider that has nothing.
 	tail := func(keep, done string) string {
 		return "  " + keep + "   1 instance                               Live: it belongs to its proxy\n" +
-			"  " + keep + "   1 instance                               UnknownAge: nobody knows when it was made; delete it by hand if it is not yours\n" +
+			"  " + keep + "   1 instance                               UnknownAge: nobody knows when it was made; delete it at the provider if it is not wanted\n" +
 			"\nidle: 0 listed, 0 " + done + "\n"
 	}
 	const held = "proxyfleet: cloud: the brake holds back 1 of 3 instances; if they may all go, say \"proxyfleet gc --allow cloud --max 1\"\n"
@@ -32,7 +32,7 @@ func TestGC(t *testing.T) {
 		{"a plan with all that is kept", sweeps{}, []string{"--dry-run", "--all"}, called{stdout: `cloud: 3 listed, 1 to delete
   delete   hosts/a/domains/proxy-1   made 34m ago   Orphan: no proxy has its UID
   keep     hosts/a/domains/proxy-2   made 3h ago    Live: it belongs to default/one
-  keep     hosts/a/domains/proxy-3   made -         UnknownAge: nobody knows when it was made; delete it by hand if it is not yours
+  keep     hosts/a/domains/proxy-3   made -         UnknownAge: nobody knows when it was made; delete it at the provider if it is not wanted
 
 idle: 0 listed, 0 to delete
 `}},
