@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -239,6 +240,8 @@ func TestOrder(t *testing.T) {
 		want   string
 	}{
 		{"default: fewest leases, latency, key", nil, "fast even-a even-b slow fast even-a even-b slow"},
+		{"spread: fewest leases, longest ago, key", lease.Spread{}, "even-a even-b fast slow even-a even-b fast slow"},
+		{"fastest: until it is full", lease.Fastest{}, "fast fast even-a even-b even-a even-b slow slow"},
 		{"by latency alone", fastest{}, "fast fast even-a even-a even-b even-b slow slow"},
 		{"all the same: by key", indifferent{}, "even-a even-a even-b even-b fast fast slow slow"},
 	} {
@@ -262,6 +265,65 @@ func TestOrder(t *testing.T) {
 		m.Set(candidate("slow", 1))
 		crawler{t, m}.gets(anyProxy, "slow")
 	})
+}
+
+// One polite client that holds one lease at a time goes through the whole fleet, in turn.
+func TestSpreadUsesTheWholeFleet(t *testing.T) {
+	m := newMemory(t, lease.Config{Policy: lease.Spread{}}, proxy("a", 1), proxy("b", 1), proxy("c", 1))
+	c := crawler{t, m}
+	for range 3 {
+		for _, name := range []string{"a", "b", "c"} {
+			c.releases(c.gets(anyProxy, name))
+		}
+	}
+	m.Set(proxy("d", 1)) // it was never granted
+	c.releases(c.gets(anyProxy, "d"))
+	c.releases(c.gets(anyProxy, "a"))
+}
+
+// Every proxy is as likely as every other, whether leases are given back at once or not, and whatever was granted before;
+// one that joins late is no likelier.
+func TestRandomIsFair(t *testing.T) {
+	const proxies, grants = 20, 20_000
+	for _, held := range []int{0, 5} {
+		t.Run(fmt.Sprintf("%d held", held), func(t *testing.T) {
+			m := newMemory(t, lease.Config{Policy: lease.Random{}, CooldownWindow: time.Nanosecond})
+			c := crawler{t, m}
+			for i := range proxies - 1 {
+				m.Set(proxy(fmt.Sprintf("p%02d", i), 1))
+			}
+			seen, repeats, last := map[string]int{}, 0, ""
+			var open []lease.Lease
+			for i := range grants {
+				if i == grants/2 {
+					m.Set(proxy("late", 1))
+				}
+				g, err := m.Acquire(t.Context(), anyProxy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				name := g.Leases[0].Proxy.Name
+				seen[name]++
+				if name == last {
+					repeats++
+				}
+				last = name
+				if open = append(open, g.Leases[0]); len(open) > held {
+					c.releases(open[0])
+					open = open[1:]
+				}
+			}
+			seen["late"] *= 2 // it was there for half of the time
+			for name, n := range seen {
+				if want := grants / proxies; n < want*3/4 || n > want*5/4 {
+					t.Errorf("%s was granted %d times of %d, want about %d", name, n, grants, want)
+				}
+			}
+			if held == 0 && (repeats < grants/proxies*3/4 || repeats > grants/proxies*3/2) {
+				t.Errorf("%d grants of %d were of the proxy before, want about one in %d", repeats, grants, proxies)
+			}
+		})
+	}
 }
 
 type fastest struct{}

@@ -136,10 +136,11 @@ func (m *Memory) offer(w *waiter, now time.Time) {
 		return
 	}
 	m.give(w, a)
+	m.answerOthers(w.request.ID, now)
 }
 
-// answerOthers answers everybody else who waits with the ID of a request that was granted: it is the same request, sent
-// again because an answer was late.
+// answerOthers answers everybody who waits with the ID of a request that was granted: it is the same request, sent again
+// because an answer was late.
 func (m *Memory) answerOthers(id string, now time.Time) {
 	for _, w := range slices.Clone(m.waiting.byID[id]) {
 		m.offer(w, now)
