@@ -110,10 +110,10 @@ providers:
 	w.place.write("fleet.yaml", documents...)
 }
 
-// launch starts the fleet, with waits as short as its provider allows.
+// launch starts the fleet, with waits as short as its provider allows, and sweeps that come as often as passes.
 func (w *world) launch(args ...string) *server {
 	return w.place.launch(append([]string{"--last-retry", "500ms", "--quota-retry", "500ms", "--permanent-retry", "2s",
-		"--drain-timeout", "500ms"}, args...)...)
+		"--drain-timeout", "500ms", "--gc-interval", "300ms", "--gc-min-age", "300ms"}, args...)...)
 }
 
 // stormy makes the cloud unreliable, each time in another way.

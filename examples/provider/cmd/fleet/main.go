@@ -1,5 +1,5 @@
 // Command fleet keeps a fleet on the example cloud. It shows how a program of one's own is made of the parts of this module:
-// documents that are followed, records in a state file, a provider that nobody else knows, and the HTTP API.
+// documents that are followed, records in a state file, a provider that nobody else knows, what watches over it, and the HTTP API.
 package main
 
 import (
@@ -21,8 +21,11 @@ import (
 	"github.com/proxyfleet/fleet"
 	"github.com/proxyfleet/fleet/discovery"
 	examplecloud "github.com/proxyfleet/fleet/examples/provider"
+	"github.com/proxyfleet/fleet/gc"
 	"github.com/proxyfleet/fleet/manifest"
 	"github.com/proxyfleet/fleet/provider"
+	"github.com/proxyfleet/fleet/provider/monitor"
+	"github.com/proxyfleet/fleet/proxy"
 	"github.com/proxyfleet/fleet/store/bolt"
 )
 
@@ -82,12 +85,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	f, err := open(set.Configuration, store, log)
+	f, checks, sweeper, err := open(set.Configuration, store, log)
 	if err != nil {
 		return err
 	}
 	api, err := discovery.New(discovery.Config{
-		Proxies: store, Leases: f.Leases(), ActiveLeases: f.Leases().Counts, Backup: store.Backup, Logger: log,
+		Proxies: store, Leases: f.Leases(), ActiveLeases: f.Leases().Counts, Providers: checks.Results, Backup: store.Backup, Logger: log,
 		Ready: func(ctx context.Context) error { return cmp.Or(store.Err(), f.Ready(ctx)) },
 	})
 	if err != nil {
@@ -107,11 +110,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	fmt.Fprintf(stdout, "http://%s\n", listener.Addr())
-	return keep(ctx, f, applier, func(ctx context.Context) error { return serve(ctx, listener, api) })
+	keepers := []func(context.Context) error{f.Run, checks.Run, sweeper.Run, func(ctx context.Context) error {
+		applier.Run(ctx)
+		return nil
+	}}
+	return keep(ctx, keepers, func(ctx context.Context) error { return serve(ctx, listener, api) })
 }
 
-// open makes the fleet. Here a provider gets the name by which documents call its type.
-func open(c *manifest.Configuration, store *bolt.Store, log *slog.Logger) (*fleet.Fleet, error) {
+// open makes the fleet, and what watches over its provider. Here a provider gets the name by which documents call its type.
+func open(c *manifest.Configuration, store *bolt.Store, log *slog.Logger) (*fleet.Fleet, *monitor.Monitor, *gc.Sweeper, error) {
 	constructors := map[string]provider.Constructor{"example": examplecloud.New}
 	configs, limits := make([]provider.Config, len(c.Providers)), map[string]int{}
 	for i, p := range c.Providers {
@@ -122,29 +129,49 @@ func open(c *manifest.Configuration, store *bolt.Store, log *slog.Logger) (*flee
 	}
 	providers, err := provider.Open(configs, constructors, provider.Environment{Fleet: c.FleetID, Logger: log})
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	return fleet.New(fleet.Config{Fleet: c.FleetID, Store: store, Providers: providers, MaxInstances: limits,
+	f, fleetErr := fleet.New(fleet.Config{Fleet: c.FleetID, Store: store, Providers: providers, MaxInstances: limits,
 		HealthCheck: c.HealthCheck, Logger: log})
+	checks, checksErr := monitor.New(monitor.Config{Providers: providers, Logger: log})
+	sweeper, sweeperErr := gc.New(gc.Config{Fleet: c.FleetID, Providers: providers, Live: live(store), Logger: log})
+	return f, checks, sweeper, errors.Join(fleetErr, checksErr, sweeperErr)
 }
 
-// keep runs the parts until the context ends or one of them fails. Requests end before the fleet that answers them.
-func keep(ctx context.Context, f *fleet.Fleet, applier *manifest.Applier, serve func(context.Context) error) error {
+// live tells the sweeper what the records hold. What it leaves out may be deleted.
+func live(store *bolt.Store) func(context.Context) (map[string]gc.Held, error) {
+	return func(ctx context.Context) (map[string]gc.Held, error) {
+		records, err := store.Live(ctx)
+		if err != nil {
+			return nil, err
+		}
+		held := make(map[string]gc.Held, len(records))
+		for uid, r := range records {
+			held[uid] = gc.Held{Key: r.Key.String(), External: r.Mode == proxy.External, Deleting: r.Deleting,
+				Provider: r.Instance.Provider, ID: r.Instance.ID, Incarnation: r.Instance.Incarnation}
+		}
+		return held, nil
+	}
+}
+
+// keep runs the keepers until the context ends or one of them fails. Requests end before the fleet that answers them.
+func keep(ctx context.Context, keepers []func(context.Context) error, serve func(context.Context) error) error {
 	keeping, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var fleetErr error
-	var parts sync.WaitGroup
-	parts.Go(func() {
-		defer stop()
-		fleetErr = f.Run(keeping)
-	})
-	parts.Go(func() { applier.Run(keeping) })
-	serveErr := serve(ctx)
+	problems := make([]error, len(keepers))
+	var running sync.WaitGroup
+	for i, run := range keepers {
+		running.Go(func() {
+			defer stop()
+			problems[i] = run(keeping)
+		})
+	}
+	err := serve(ctx)
 	release()
-	parts.Wait()
-	return errors.Join(serveErr, fleetErr)
+	running.Wait()
+	return errors.Join(append(problems, err)...)
 }
 
 // serve answers until the context ends, and gives what is under way then five seconds.
