@@ -22,18 +22,24 @@ import (
 // mostly a host or a registrable domain; the store only compares targets. The empty target stands for no target in
 // particular.
 //
-// A cooldown keeps a proxy from one target, or from all of them, for one cooldown window after a ban was reported. When
-// the window is over, the pair of proxy and target is half open: one lease, the trial, may use it, and the pair opens for
-// everybody once the trial reports [OK] or ends without a verdict; a ban starts another window. A pair that nobody has
-// tried for a further window opens by itself. A cooldown of a proxy as a whole, which is the pair with the empty target,
-// keeps it from every lease.
+// A cooldown keeps a proxy from one target, or from all of them, for one window after a ban was reported. When the window
+// is over, the pair of proxy and target is half open: one lease, the trial, may use it. The pair opens for everybody once
+// the trial reports [OK] or ends without a verdict; a ban starts another window, which is longer. A pair that nobody has
+// tried for a further window opens by itself. Windows begin at the shortest again after a success, and when a pair was left
+// alone for as long as its last window. A cooldown of a proxy as a whole, which is the pair with the empty target, keeps it
+// from every lease.
+//
+// A session is a name for requests that should go through one proxy. It has the proxy of its last grant, and keeps it for as
+// long as that proxy is free whenever it asks.
 //
 // All methods may be called by many goroutines at once, and each takes effect at one instant between its call and its
 // return. Any of them may answer [ErrNotReady], or the error of its context; what it was asked for may then have happened
 // or not. It is safe to call Renew, Release and Report again; it is safe to call Acquire again with the same Request.ID.
 type Store interface {
-	// Acquire grants as many leases as the request asks for, or none and an error. It waits no longer than Request.Wait,
-	// and never beyond ctx.
+	// Acquire grants as many leases as the request asks for, each of another proxy, or none and an error. It waits no longer
+	// than Request.Wait, and never beyond ctx: for a release, an expiry, the end of a cooldown, a recovery or a new proxy,
+	// whichever comes first. Of those who wait with the same selector, target and count, the one that has waited longest is
+	// served first, and nobody who comes later passes them. What is granted to a caller that has gone is taken back.
 	//
 	// If no proxy that matches is free, the error is a [*NoMatch], which says why; the caller tries again later, or asks
 	// for less. [ErrTTL], [ErrRequestMismatch] and [ErrNotSupported] tell of a request that will never be granted as it
@@ -56,7 +62,8 @@ type Store interface {
 	//
 	// A report of [RateLimited] or [Banned] starts a cooldown of the lease's proxy and the target: the report's if it
 	// names one, else the lease's, else the proxy as a whole. A pair that is cooling already does not cool any longer for
-	// it, and one and the same lease cools a pair once, however often it says so.
+	// it, and one and the same lease cools a pair once, however often it says so. A report of [OK] on a pair that is not
+	// cooling, by the trial if there is one, is the success that ends a series of windows.
 	//
 	// The error is [ErrInvalidResult] for an outcome that is none of the four, and [ErrUnknown] for a lease that was
 	// never granted or ended too long ago. Both are final. A report on a proxy that is gone or was replaced is accepted
@@ -66,8 +73,8 @@ type Store interface {
 
 // Request says what kind of lease is wanted. The zero value asks for any proxy, for the store's default TTL.
 type Request struct {
-	// ID makes it safe to ask twice. As long as the lease that a request got is open, the same request with the same ID
-	// gets that same lease again, so that a lost answer costs nothing. Choose one that nobody else will, such as
+	// ID makes it safe to ask twice. As long as the leases that a request got are open, the same request with the same ID
+	// gets those same leases again, so that a lost answer costs nothing. Choose one that nobody else will, such as
 	// [crypto/rand.Text]; without one every request is a new one.
 	ID string
 	// Selector lists the attributes that a proxy must have, each with that very value. An empty one matches every proxy.
