@@ -285,7 +285,7 @@ func TestDeletion(t *testing.T) {
 		if _, err := w.store.Get(t.Context(), one); !errors.Is(err, proxy.ErrNotFound) {
 			t.Errorf("the record is still there: %v", err)
 		}
-		if res, err := w.reconcile(); err != nil || res != (Result{}) {
+		if res, err := w.reconcile(); err != nil || res != (Result{Gone: true}) {
 			t.Errorf("and then %v, %v", res, err)
 		}
 	})

@@ -54,6 +54,8 @@ type Config struct {
 	Lease lease.Config
 	// Intervals are how long the fleet waits. Each has a default.
 	Intervals Intervals
+	// Recorder hears of passes and phases. Those of Health and Lease are theirs. Defaults to none.
+	Recorder Recorder
 	// Logger gets one line for each event that an operator would act on. Defaults to none.
 	Logger *slog.Logger
 	// TracerProvider makes the spans. Defaults to one that makes none.
@@ -94,12 +96,13 @@ func problem(field, format string, args ...any) error {
 type Fleet struct {
 	cfg        Config
 	reconciler *Reconciler
-	queue      *queue // while it runs
 	feed       *feed
 	engine     *health.Engine
 	leases     *lease.Memory
+	looks      map[string]chan struct{} // by provider: those under way
 
 	mu       sync.Mutex
+	queue    *queue // since it runs
 	watching bool
 	read     map[proxy.Key]bool // until all were
 }
@@ -108,7 +111,10 @@ type Fleet struct {
 func New(c Config) (*Fleet, error) {
 	problems := c.validate()
 	c = c.withDefaults()
-	f := &Fleet{cfg: c, read: map[proxy.Key]bool{}}
+	f := &Fleet{cfg: c, read: map[proxy.Key]bool{}, looks: map[string]chan struct{}{}}
+	for name := range c.Providers {
+		f.looks[name] = make(chan struct{}, looks)
+	}
 	var healthErr, leaseErr error
 	f.engine, healthErr = health.New(c.Health)
 	c.Lease.Failed = f.hurry(c.Lease.Failed)
@@ -120,7 +126,7 @@ func New(c Config) (*Fleet, error) {
 	f.reconciler = &Reconciler{
 		Fleet: c.Fleet, Store: c.Store, Providers: c.Providers, MaxInstances: c.MaxInstances, Hasher: hasher,
 		Health: f.engine, Leases: f.leases, Started: time.Now(), Intervals: c.Intervals, Logger: c.Logger,
-		Tracer: c.TracerProvider.Tracer("github.com/proxyfleet/fleet"),
+		Tracer: c.TracerProvider.Tracer("github.com/proxyfleet/fleet"), Recorder: c.Recorder,
 	}
 	f.feed = &feed{store: c.Store, hasher: hasher, engine: f.engine, leases: f.leases, defaults: c.HealthCheck,
 		log: c.Logger, login: map[proxy.Key]login{}}
@@ -209,11 +215,11 @@ func (f *Fleet) Run(ctx context.Context) error {
 		}
 	}
 	if f.opened(ctx) {
-		f.queue = newQueue(f.reconciler, f.cfg.Logger)
+		q := f.line()
 		start(&passing, ctx, "probes", f.engine.Run)
-		start(&passing, ctx, "queue", f.queue.run)
-		start(&passing, ctx, "verdicts", f.followVerdicts)
-		start(&passing, ctx, "watch of the store", f.watch)
+		start(&passing, ctx, "queue", q.run)
+		start(&passing, ctx, "verdicts", func(ctx context.Context) error { return f.followVerdicts(ctx, q) })
+		start(&passing, ctx, "watch of the store", func(ctx context.Context) error { return f.watch(ctx, q) })
 	}
 	<-ctx.Done()
 	passing.Wait()
@@ -233,13 +239,45 @@ func (f *Fleet) opened(ctx context.Context) bool {
 	return true
 }
 
+// line makes the queue, which others may look at from now on.
+func (f *Fleet) line() *queue {
+	q := newQueue(f.reconciler, f.cfg.Logger)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.queue = q
+	return q
+}
+
+// Queued returns how many proxies wait for a pass, by provider; "" stands for those of none. It is cheap, and empty until
+// Run runs.
+func (f *Fleet) Queued() map[string]int {
+	f.mu.Lock()
+	q := f.queue
+	f.mu.Unlock()
+	if q == nil {
+		return nil
+	}
+	return q.depths()
+}
+
+// lastPass returns the last pass over a proxy, or nil.
+func (f *Fleet) lastPass(k proxy.Key) *Pass {
+	f.mu.Lock()
+	q := f.queue
+	f.mu.Unlock()
+	if q == nil {
+		return nil
+	}
+	return q.last(k)
+}
+
 // watch tells probes, leases and the reconciler of each change of a record, in this order: what a pass takes out of service
 // is closed to new leases before the next pass deletes it.
-func (f *Fleet) watch(ctx context.Context) error {
+func (f *Fleet) watch(ctx context.Context, q *queue) error {
 	f.begin()
 	err := f.cfg.Store.Watch(ctx, func(k proxy.Key) {
 		f.feed.update(ctx, k)
-		f.queue.add(k)
+		q.add(k)
 		f.noteRead(k)
 	})
 	if err == nil && ctx.Err() == nil {
@@ -263,14 +301,14 @@ func (f *Fleet) noteRead(k proxy.Key) {
 }
 
 // followVerdicts has a proxy looked at whenever what the probes say of it is news.
-func (f *Fleet) followVerdicts(ctx context.Context) error {
+func (f *Fleet) followVerdicts(ctx context.Context, q *queue) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case key := <-f.engine.Events():
 			namespace, name, _ := strings.Cut(key, "/")
-			f.queue.add(proxy.Key{Namespace: namespace, Name: name})
+			q.add(proxy.Key{Namespace: namespace, Name: name})
 		}
 	}
 }

@@ -26,9 +26,13 @@ const (
 // provider that has its instance, and keeps out of the others until its pass is done.
 type queue struct {
 	work       workqueue.TypedRateLimitingInterface[proxy.Key]
+	backoff    workqueue.TypedRateLimiter[proxy.Key]          // that of work
 	lanes      map[string]workqueue.TypedInterface[proxy.Key] // by provider; "" for those of none
 	reconciler *Reconciler
 	log        *slog.Logger
+
+	mu     sync.Mutex
+	passes map[proxy.Key]Pass // the last one of each record
 }
 
 // newQueue starts a goroutine, which ends with run.
@@ -36,9 +40,11 @@ func newQueue(r *Reconciler, log *slog.Logger) *queue {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[proxy.Key](r.Intervals.Requeue, r.Intervals.LastRetry)
 	q := &queue{
 		work:       workqueue.NewTypedRateLimitingQueue[proxy.Key](backoff),
+		backoff:    backoff,
 		lanes:      map[string]workqueue.TypedInterface[proxy.Key]{"": workqueue.NewTyped[proxy.Key]()},
 		reconciler: r,
 		log:        log,
+		passes:     map[proxy.Key]Pass{},
 	}
 	for name := range r.Providers {
 		q.lanes[name] = workqueue.NewTyped[proxy.Key]()
@@ -84,18 +90,21 @@ func (q *queue) dispatch(ctx context.Context) {
 
 // lane is that of the provider that has the instance, or that is to make it.
 func (q *queue) lane(ctx context.Context, k proxy.Key) workqueue.TypedInterface[proxy.Key] {
-	p, err := q.reconciler.Store.Get(ctx, k)
-	if err != nil {
-		return q.lanes[""]
-	}
-	name := p.Spec.Provider
-	if p.Status.Instance.ID != "" {
-		name = p.Status.Instance.Provider
-	}
-	if lane, ok := q.lanes[name]; ok {
-		return lane
+	if p, err := q.reconciler.Store.Get(ctx, k); err == nil {
+		if lane, ok := q.lanes[holder(p)]; ok {
+			return lane
+		}
 	}
 	return q.lanes[""]
+}
+
+// depths returns how many keys wait in each lane.
+func (q *queue) depths() map[string]int {
+	depths := make(map[string]int, len(q.lanes))
+	for name, lane := range q.lanes {
+		depths[name] = lane.Len()
+	}
+	return depths
 }
 
 // serve makes the passes of a lane, one after the other.
@@ -115,18 +124,50 @@ func (q *queue) serve(ctx context.Context, lane workqueue.TypedInterface[proxy.K
 
 // pass reconciles a proxy and puts it back into the queue for when it is due.
 func (q *queue) pass(ctx context.Context, k proxy.Key) {
+	began := time.Now()
 	res, err := q.reconciler.Reconcile(ctx, k)
+	wait := res.After
 	switch {
 	case ctx.Err() != nil: // nobody waits for it any more
+		return
 	case errors.Is(err, proxy.ErrConflict):
-		q.work.AddAfter(k, conflictRetry)
+		wait = conflictRetry
 	case err != nil:
 		q.log.WarnContext(ctx, "reconcile failed", "proxy", k, "failures", q.work.NumRequeues(k)+1, "err", err)
-		q.work.AddRateLimited(k)
+		wait = q.backoff.When(k)
 	default:
 		q.work.Forget(k)
-		if res.After > 0 {
-			q.work.AddAfter(k, res.After)
-		}
 	}
+	q.note(k, res.Gone, Pass{At: time.Now(), Took: time.Since(began), Err: err}, wait)
+	if wait > 0 {
+		q.work.AddAfter(k, wait)
+	}
+}
+
+// note remembers the last pass over a record. That a record is gone is an event too, and so a pass comes to know of it,
+// after all others over that record.
+func (q *queue) note(k proxy.Key, gone bool, p Pass, wait time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if gone {
+		delete(q.passes, k)
+		return
+	}
+	if wait > 0 {
+		p.Next = p.At.Add(wait)
+	}
+	if pending := q.passes[k].Next; pending.After(p.At) && (wait <= 0 || pending.Before(p.Next)) {
+		p.Next = pending // what an earlier pass asked for is still to come
+	}
+	q.passes[k] = p
+}
+
+// last returns the last pass over a record, or nil.
+func (q *queue) last(k proxy.Key) *Pass {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p, ok := q.passes[k]; ok {
+		return &p
+	}
+	return nil
 }

@@ -87,6 +87,8 @@ type Reconciler struct {
 	Logger    *slog.Logger
 	// Tracer makes the spans of a pass.
 	Tracer trace.Tracer
+	// Recorder hears of passes and phases. Defaults to none.
+	Recorder Recorder
 
 	pace pace
 }
@@ -95,6 +97,8 @@ type Reconciler struct {
 type Result struct {
 	// After is the time until the next look; zero means at the next event.
 	After time.Duration
+	// Gone says that there is no such record, or no more.
+	Gone bool
 }
 
 // Reconcile makes one pass over one proxy. An error means that the pass could not be finished; the caller tries again with
@@ -103,19 +107,32 @@ type Result struct {
 //
 // Before any call that changes the world stands, in the same pass, a write of the status from the version that was read. If
 // it conflicts, nothing is called: a pass that started from stale data ends there.
-func (r *Reconciler) Reconcile(ctx context.Context, k proxy.Key) (res Result, err error) {
+func (r *Reconciler) Reconcile(ctx context.Context, k proxy.Key) (Result, error) {
+	began := time.Now()
 	p, err := r.Store.Get(ctx, k)
-	switch {
-	case errors.Is(err, proxy.ErrNotFound):
-		return Result{}, nil
-	case err != nil:
-		return Result{}, err
-	case p.Status.Format > proxy.StatusFormat:
-		return Result{}, fmt.Errorf("%v: its status has format %d, and this release knows up to %d: run the release that wrote it, or a newer one",
-			k, p.Status.Format, proxy.StatusFormat)
+	if errors.Is(err, proxy.ErrNotFound) {
+		return Result{Gone: true}, nil
 	}
-	ctx, end := r.span(ctx, "Reconcile Proxy", p)
-	defer func() { end(err) }()
+	var res Result
+	var provider string
+	if err == nil {
+		provider = holder(p)
+		res, err = r.reconcile(ctx, p)
+	}
+	if r.Recorder != nil {
+		r.Recorder.Reconciled(provider, outcome(ctx, err), time.Since(began))
+	}
+	return res, err
+}
+
+// reconcile makes a pass over a record.
+func (r *Reconciler) reconcile(ctx context.Context, p *proxy.Proxy) (res Result, err error) {
+	if p.Status.Format > proxy.StatusFormat {
+		return Result{}, fmt.Errorf("%v: its status has format %d, and this release knows up to %d: run the release that wrote it, or a newer one",
+			p.Key, p.Status.Format, proxy.StatusFormat)
+	}
+	ctx, span := r.start(ctx, "Reconcile Proxy", p)
+	defer func() { end(ctx, span, err) }()
 	pass := &pass{Reconciler: r, p: p, s: p.Status.Clone(), now: time.Now()}
 	res, err = pass.run(ctx)
 	if werr := pass.flush(ctx); werr != nil {
@@ -124,17 +141,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, k proxy.Key) (res Result, er
 	return res, err
 }
 
-// span starts a span about p and returns how to end it.
-func (r *Reconciler) span(ctx context.Context, name string, p *proxy.Proxy) (context.Context, func(error)) {
-	ctx, span := r.Tracer.Start(ctx, name, trace.WithAttributes(
-		attribute.String("proxy", p.Key.String()), attribute.String("provider", p.Spec.Provider)))
-	return ctx, func(err error) {
-		if err != nil && !errors.Is(err, proxy.ErrConflict) {
-			span.RecordError(err)
-			span.SetStatus(codes.Error, "")
-		}
-		span.End()
+// start starts a span about p. What it says of p is made only for a span that somebody keeps.
+func (r *Reconciler) start(ctx context.Context, name string, p *proxy.Proxy) (context.Context, trace.Span) {
+	ctx, span := r.Tracer.Start(ctx, name)
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("proxy", p.Key.String()), attribute.String("provider", holder(p)))
 	}
+	return ctx, span
+}
+
+// end ends a span. That somebody else was faster, and that the caller gave up, are no failures.
+func end(ctx context.Context, span trace.Span, err error) {
+	if o := outcome(ctx, err); o != outcomeOK && span.IsRecording() {
+		span.SetAttributes(attribute.String("outcome", o))
+		if o == outcomeError {
+			span.SetStatus(codes.Error, err.Error())
+		}
+	}
+	span.End()
 }
 
 // pass is one pass over one proxy.
@@ -161,10 +185,11 @@ func (p *pass) run(ctx context.Context) (Result, error) {
 	return p.traced(ctx, "reconcile.managed", p.managed)
 }
 
-func (p *pass) traced(ctx context.Context, name string, do func(context.Context) (Result, error)) (res Result, err error) {
-	ctx, end := p.span(ctx, name, p.p)
-	defer func() { end(err) }()
-	return do(ctx)
+func (p *pass) traced(ctx context.Context, name string, do func(context.Context) (Result, error)) (Result, error) {
+	ctx, span := p.start(ctx, name, p.p)
+	res, err := do(ctx)
+	end(ctx, span, err)
+	return res, err
 }
 
 // setFinalizer does this and nothing else: the next pass goes on.
@@ -180,9 +205,10 @@ func (p *pass) setFinalizer(ctx context.Context, on bool) (Result, error) {
 
 // commit writes the status, also when nothing changed: what was read is what is stored, or the pass ends here.
 func (p *pass) commit(ctx context.Context) (err error) {
-	ctx, end := p.span(ctx, "status.patch", p.p)
-	defer func() { end(err) }()
+	ctx, span := p.start(ctx, "status.patch", p.p)
+	defer func() { end(ctx, span, err) }()
 	p.complete()
+	was := p.p.Status
 	p.p.Status = p.s.Clone()
 	updated, err := p.Store.UpdateStatus(ctx, p.p)
 	if err != nil {
@@ -190,6 +216,7 @@ func (p *pass) commit(ctx context.Context) (err error) {
 		return err
 	}
 	p.p, p.s = updated, updated.Status.Clone()
+	p.tell(was, updated)
 	return nil
 }
 
@@ -214,4 +241,7 @@ func (p *pass) complete() {
 	p.s.Format = proxy.StatusFormat
 	p.s.ObservedGeneration = p.p.Generation
 	p.s.Phase = phase(p.p.Deleting, p.s)
+	if p.s.Phase == proxy.Ready && p.p.Status.Phase != proxy.Ready && p.s.FirstReadyTime.IsZero() && !p.p.Created.IsZero() {
+		p.s.FirstReadyTime = proxy.At(p.now)
+	}
 }

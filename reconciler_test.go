@@ -368,7 +368,7 @@ func TestReconcile(t *testing.T) {
 	})
 	t.Run("no record, nothing to do", func(t *testing.T) {
 		w := newWorld(t)
-		if res, err := w.reconcile(); err != nil || res != (Result{}) {
+		if res, err := w.reconcile(); err != nil || res != (Result{Gone: true}) {
 			t.Errorf("got %v, %v", res, err)
 		}
 	})

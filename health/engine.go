@@ -366,6 +366,7 @@ func (e *Engine) settle(ctx context.Context, p *probe, r Result) (verdict Verdic
 	if known.hurried {
 		known.hurried, known.due = false, time.Now()
 	}
+	known.history.add(r)
 	if r.Party == PartyLocal {
 		return known.standing.verdict, false
 	}

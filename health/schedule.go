@@ -12,6 +12,7 @@ import (
 type entry struct {
 	target   Target
 	standing standing
+	history  history
 	due      time.Time // of the next probe
 	index    int       // in the schedule
 	probe    *probe    // the one under way, or nil
@@ -40,6 +41,7 @@ func (e *entry) abandon() {
 func (e *entry) begin(t Target, seed Verdict, now time.Time) {
 	e.abandon()
 	e.standing = seeded(seed, t.SeedLatency)
+	e.history = history{}
 	e.hurried, e.removed = false, false
 	e.due = now
 	if seed != Unknown {

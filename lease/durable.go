@@ -145,7 +145,9 @@ func (m *Memory) restoreCooldown(r Record, now time.Time) {
 		c.trial = trial
 		return
 	}
-	c.opened = c.opened || r.Trial != ""
+	if c.opened = c.opened || r.Trial != ""; c.opened {
+		m.closed--
+	}
 	m.changing.put(c)
 }
 

@@ -14,6 +14,7 @@ type held struct {
 	bare    bool       // granted is from the log, and has no more than the names
 	target  string
 	ttl     time.Duration
+	since   time.Time // when it was granted; zero where an earlier process did
 	expires time.Time
 	request *answered // what got it, if that has an ID and the lease is open
 	session *session  // of the request, if it has one

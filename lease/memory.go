@@ -37,6 +37,7 @@ type Memory struct {
 	past     past             // the ended ones
 	requests map[string]*answered
 	changing timeline[*cooldown] // those that change by themselves
+	closed   int                 // how many cooldowns are not open again
 	sessions map[string]*session
 	resting  timeline[*session] // by when they are forgotten
 	waiting  waiting
@@ -487,7 +488,7 @@ func (m *Memory) newID() string {
 }
 
 func (m *Memory) grantOne(p *member, r *Request, now time.Time) *held {
-	h := &held{id: m.newID(), granted: p.candidate, target: r.Target, ttl: r.TTL, expires: now.Add(r.TTL)}
+	h := &held{id: m.newID(), granted: p.candidate, target: r.Target, ttl: r.TTL, since: now, expires: now.Add(r.TTL)}
 	m.leases[h.id] = h
 	m.expiry.add(h)
 	for _, c := range p.concerning(r.Target) {
@@ -522,6 +523,7 @@ func (m *Memory) end(h *held, at time.Time, how string) {
 	for _, c := range p.concerning(h.target) {
 		if c != nil && c.trial == h {
 			c.trial, c.opened = nil, true
+			m.closed--
 			c.rest(at)
 			m.changing.put(c)
 			m.log(c.record())
@@ -557,8 +559,12 @@ func (m *Memory) cool(p *member, by *held, target string, now time.Time) (logged
 	if c == nil {
 		c = m.newCooldown(p, target)
 	}
+	wasOpen := c.opened
 	if !c.start(by.id, now, m.config) {
 		return 0
+	}
+	if wasOpen {
+		m.closed++
 	}
 	m.changing.put(c)
 	m.index.update(p, now)
@@ -571,6 +577,7 @@ func (m *Memory) newCooldown(p *member, target string) *cooldown {
 		p.cooldowns = map[string]*cooldown{}
 	}
 	p.cooldowns[target] = c
+	m.closed++
 	if target != "" {
 		m.index.cooling[target]++
 	}
@@ -605,6 +612,9 @@ func (m *Memory) change(c *cooldown, now time.Time) {
 func (m *Memory) drop(c *cooldown) (logged uint64) {
 	m.changing.drop(c)
 	delete(c.proxy.cooldowns, c.target)
+	if !c.opened {
+		m.closed--
+	}
 	if c.target != "" {
 		if m.index.cooling[c.target]--; m.index.cooling[c.target] == 0 {
 			delete(m.index.cooling, c.target)

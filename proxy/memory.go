@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Record is a proxy with what only its store needs to know of it.
@@ -131,7 +132,7 @@ func (m *Memory) Put(_ context.Context, k Key, d Declaration, source string) (*P
 	defer m.writing.Unlock()
 	old := m.records[k]
 	if old == nil {
-		old = &Record{Proxy: Proxy{Key: k, UID: uid(m.cfg.Fleet, k)}, Source: source}
+		old = &Record{Proxy: Proxy{Key: k, UID: uid(m.cfg.Fleet, k), Created: At(time.Now())}, Source: source}
 	} else if err := old.accepts(d, source); err != nil {
 		return nil, fmt.Errorf("%v: %w", k, err)
 	}

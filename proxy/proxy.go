@@ -44,6 +44,8 @@ type Proxy struct {
 	// UID is this life of the name. A store that derives it from the name gives a name that is declared again the UID of
 	// its earlier life.
 	UID string `json:"uid"`
+	// Created is when this life was declared; zero in records from before it was kept.
+	Created Time `json:"created,omitzero"`
 	// Generation rises by one whenever the canonical spec changes.
 	Generation int64 `json:"generation"`
 	// Version is opaque and changes with every successful write of metadata, spec or status that changed anything.

@@ -41,6 +41,9 @@ type Status struct {
 	LatencyMillis int64 `json:"latencyMillis,omitempty"`
 	// LastHealthCheckTime is when the last probe that changed the status was made. Most probes change nothing.
 	LastHealthCheckTime Time `json:"lastHealthCheckTime,omitzero"`
+	// FirstReadyTime is when the proxy was Ready for the first time, whatever became of it since; zero where it is not
+	// known when it was declared.
+	FirstReadyTime Time `json:"firstReadyTime,omitzero"`
 	// ObservedGeneration is the generation of the spec that the last pass saw.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
@@ -156,5 +159,5 @@ func (s Status) Equal(o Status) bool {
 	sameConditions := slices.Equal(s.Conditions, o.Conditions)
 	return sameConditions && s.Format == o.Format && s.Phase == o.Phase && s.Instance == o.Instance &&
 		s.LatencyMillis == o.LatencyMillis && s.LastHealthCheckTime == o.LastHealthCheckTime &&
-		s.ObservedGeneration == o.ObservedGeneration
+		s.FirstReadyTime == o.FirstReadyTime && s.ObservedGeneration == o.ObservedGeneration
 }

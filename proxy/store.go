@@ -73,10 +73,10 @@ type Declaration struct {
 // Declarer is for those who want proxies: the applier of documents, embedders, tests. A source is a name for one who
 // declares; each record belongs to the source that first declared it. All methods may be called concurrently.
 type Declarer interface {
-	// Put declares a proxy or changes its declaration. A new name gets a UID; the generation rises when the canonical spec
-	// changed; a declaration that changes nothing writes nothing. An annotation is set when the source declares it for the
-	// first time or with another value than before, and removed when the source leaves it out and nobody else has written
-	// it since; otherwise it stays as it is.
+	// Put declares a proxy or changes its declaration. A new name gets a UID and the time of its creation, which then stay;
+	// the generation rises when the canonical spec changed; a declaration that changes nothing writes nothing. An annotation
+	// is set when the source declares it for the first time or with another value than before, and removed when the source
+	// leaves it out and nobody else has written it since; otherwise it stays as it is.
 	//
 	// A spec that [Validate] or [ValidateUpdate] refuses is their error, a name that is still being deleted
 	// [ErrTerminating], one of another source [ErrOtherSource]; none of them changes anything.

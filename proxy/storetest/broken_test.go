@@ -349,6 +349,9 @@ var brokenStores = []broken{
 	{name: "a new record has no UID", caught: "put makes a record", wrap: func(m *proxy.Memory) Store {
 		return onEach(m, func(p *proxy.Proxy) *proxy.Proxy { p.UID = ""; return p })
 	}},
+	{name: "a new record has no time of creation", caught: "put makes a record", wrap: func(m *proxy.Memory) Store {
+		return onEach(m, func(p *proxy.Proxy) *proxy.Proxy { p.Created = proxy.Time{}; return p })
+	}},
 	{name: "each declaration is a write", caught: "put of the same declaration writes nothing", wrap: onPut(func(m *proxy.Memory) putFunc {
 		return func(ctx context.Context, k proxy.Key, d proxy.Declaration, source string) (*proxy.Proxy, error) {
 			p, err := m.Put(ctx, k, d, source)
@@ -555,6 +558,21 @@ var brokenStores = []broken{
 				return m.Put(ctx, p.Key, proxy.Declaration{Spec: p.Spec, Annotations: declaration().Annotations}, source)
 			}
 		})},
+	{name: "a status write writes the time of creation", caught: "a status write writes nothing else", wrap: func(m *proxy.Memory) Store {
+		var written proxy.Time
+		s := onEach(m, func(p *proxy.Proxy) *proxy.Proxy {
+			if !written.IsZero() {
+				p.Created = written
+			}
+			return p
+		})
+		write := s.updateStatus
+		s.updateStatus = func(ctx context.Context, p *proxy.Proxy) (*proxy.Proxy, error) {
+			written = p.Created
+			return write(ctx, p)
+		}
+		return s
+	}},
 	{name: "a metadata write writes the status", caught: "a metadata write writes nothing else",
 		wrap: onMeta(func(m *proxy.Memory) update {
 			return also(m.UpdateMeta, m.UpdateStatus, func(stored, p *proxy.Proxy) { stored.Status = p.Status })
@@ -903,6 +921,8 @@ var brokenStores = []broken{
 		journal: func(j *journal) { j.fault = func(r *proxy.Record) { r.Deleting = false } }},
 	{name: "the generation does not survive", caught: "records survive a restart",
 		journal: func(j *journal) { j.fault = func(r *proxy.Record) { r.Generation = 0 } }},
+	{name: "the time of creation does not survive", caught: "records survive a restart",
+		journal: func(j *journal) { j.fault = func(r *proxy.Record) { r.Created = proxy.Time{} } }},
 	{name: "UIDs are made anew", caught: "records survive a restart",
 		journal: func(j *journal) { j.fault = func(r *proxy.Record) { r.UID = fmt.Sprint(rand.Int()) } }},
 	{name: "the source does not survive", caught: "the rules go on after a restart",

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"maps"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -13,15 +14,18 @@ import (
 var declareCases = []testCase{
 	{
 		name: "put makes a record",
-		explanation: "Put of a new name returns a record with a UID, a version, generation 1, the canonical spec, the declared " +
-			"annotations and an empty status, and Get shows the same.",
+		explanation: "Put of a new name returns a record with a UID, a version, the time of its creation, generation 1, the canonical " +
+			"spec, the declared annotations and an empty status, and Get shows the same.",
 		run: func(f *fixture) {
 			d := declaration()
 			p := f.put(key("a"), d)
+			if off := time.Since(p.Created.Std()).Abs(); off > patience {
+				f.Errorf("Put: created %v, which is off by %v", p.Created, off)
+			}
 			if p.UID == "" || p.Version == "" {
 				f.Errorf("Put: UID %q and version %q, want both", p.UID, p.Version)
 			}
-			want := &proxy.Proxy{Key: key("a"), UID: p.UID, Version: p.Version, Generation: 1, Annotations: d.Annotations, Spec: d.Spec.Canonical()}
+			want := &proxy.Proxy{Key: key("a"), UID: p.UID, Created: p.Created, Version: p.Version, Generation: 1, Annotations: d.Annotations, Spec: d.Spec.Canonical()}
 			f.same("Put", want, p)
 			f.stored(want)
 		},

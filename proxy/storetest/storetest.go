@@ -121,7 +121,8 @@ func declaration() proxy.Declaration {
 func status() proxy.Status {
 	at := proxy.At(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC))
 	s := proxy.Status{
-		Format: proxy.StatusFormat, Phase: proxy.Ready, LatencyMillis: 12, LastHealthCheckTime: at, ObservedGeneration: 1,
+		Format: proxy.StatusFormat, Phase: proxy.Ready, LatencyMillis: 12, LastHealthCheckTime: at, FirstReadyTime: at,
+		ObservedGeneration: 1,
 		Instance: proxy.Instance{
 			Provider: "lab", ID: "a/p-1", Incarnation: "i-1", Host: "192.0.2.1", Port: 3128, Retiring: "i-0",
 			Hash: "v1-00", Attempt: 2, Planned: at, Retry: at, Asked: "now",

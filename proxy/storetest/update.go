@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/proxyfleet/fleet/proxy"
 )
@@ -170,6 +171,7 @@ func (f *fixture) staleWrite(w write) {
 // scribbled returns p with another value in every part.
 func scribbled(p *proxy.Proxy, s proxy.Status) *proxy.Proxy {
 	c := p.Clone()
+	c.Created = proxy.At(c.Created.Std().Add(-time.Hour))
 	c.Generation += 10
 	c.Deleting, c.Finalizer = !c.Deleting, !c.Finalizer
 	c.Annotations = map[string]string{"scribbled": "yes"}
