@@ -85,6 +85,10 @@ func TestRefusals(t *testing.T) {
 		{name: "flag that is negative", args: []string{"run", "-f", "{file}", "--drift-poll", "-5s"}, code: 2, want: "must be positive"},
 		{name: "flag that is no duration", args: []string{"run", "-f", "{file}", "--drift-poll", "5"}, code: 2, want: "must be a duration such as 30s"},
 		{name: "flags that contradict", args: []string{"run", "-f", "{file}", "--lease-ttl", "2h"}, code: 2, want: "--lease-ttl 2h is above --max-lease-ttl 1h"},
+		{name: "checks at all times", args: []string{"run", "-f", "{file}", "--provider-check-interval", "5s"}, code: 2, want: "--provider-check-interval must be at least 10s, or 0 for off"},
+		{name: "checks longer than their interval", args: []string{"run", "-f", "{file}", "--provider-check-timeout", "2m"}, code: 2, want: "--provider-check-timeout 2m is above --provider-check-interval 1m"},
+		{name: "sweeps at all times", args: []string{"run", "-f", "{file}", "--gc-interval", "0"}, code: 2, want: "must be positive"},
+		{name: "metrics at a port that is taken", args: []string{"run", "-f", "{file}", "--metrics-listen", taken.Addr().String()}, want: "cannot serve at " + taken.Addr().String()},
 		{name: "unknown flag", args: []string{"run", "--colour"}, code: 2, want: "unknown flag: --colour"},
 		{name: "unknown command", args: []string{"rum"}, code: 2, want: `unknown command "rum"`},
 

@@ -198,7 +198,9 @@ func (i *inspector) tour() {
 	}
 	_, rest, _ := strings.Cut(granted, `"leaseID":"`)
 	id, _, _ := strings.Cut(rest, `"`)
-	i.ask("GET", "/v1/proxies/default/here/explain", "", false)
+	if told := i.ask("GET", "/v1/proxies/default/here/explain", "", false); !strings.Contains(told, `"probes"`) || strings.Contains(told, id) {
+		i.t.Errorf("it does not explain, or tells the ID of the lease: %s", told)
+	}
 	i.ask("POST", "/v1/leases/"+id+"/renew", "", false)
 	i.ask("POST", "/v1/leases/"+id+"/report", `{"result":"banned"}`, false)
 	i.ask("DELETE", "/v1/leases/"+id, "", false)

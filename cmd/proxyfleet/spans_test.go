@@ -180,3 +180,13 @@ func TestSpansOfAnEnd(t *testing.T) {
 		}
 	}
 }
+
+func TestUnknownExporter(t *testing.T) {
+	t.Setenv("OTEL_TRACES_EXPORTER", "zipkin")
+	p := newPlace(t)
+	p.write("fleet.yaml", p.configuration())
+	r := call(t, "run", "-f", p.path("fleet.yaml"), "--listen", "127.0.0.1:0")
+	if r.code != 1 || !strings.Contains(r.stderr, "OTEL_TRACES_EXPORTER=zipkin") || !complaint.MatchString(r.stderr) {
+		t.Errorf("the start: %+v", r)
+	}
+}

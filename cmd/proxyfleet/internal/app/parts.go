@@ -61,6 +61,7 @@ func (s *standalone) join(o runOptions, c *manifest.Configuration, types map[str
 		Intervals:      o.intervals,
 		Logger:         s.log,
 		TracerProvider: s.spans,
+		Recorder:       s.metrics,
 	})
 	if err != nil {
 		return err
@@ -90,8 +91,10 @@ func (s *standalone) publish(token secret.Text, everybody bool) (err error) {
 		Ready:          s.ready,
 		Backup:         s.store.Backup,
 		Providers:      s.monitor.Results,
+		Explain:        explain(s.fleet),
 		Sweeper:        sweeper{s.sweeper},
 		Name:           s.store.Fleet(),
+		Cooldowns:      leases.Cooldowns,
 		Held:           s.brakes.all,
 		Token:          token,
 		AnyHost:        everybody,
@@ -102,7 +105,8 @@ func (s *standalone) publish(token secret.Text, everybody bool) (err error) {
 	if err != nil {
 		return err
 	}
-	return s.metrics.Read(metrics.Sources{Proxies: s.store.List, Leases: leases.Counts, Checks: s.monitor.Results})
+	return s.metrics.Read(metrics.Sources{Proxies: s.store.List, Leases: leases.Counts, Cooldowns: leases.Cooldowns, Queued: s.fleet.Queued,
+		Checks: s.monitor.Results})
 }
 
 // figures is what a server for scrapes answers. It has no token: metrics and health hold no secrets.
