@@ -374,6 +374,32 @@ func TestPagesAreConfined(t *testing.T) {
 	}
 }
 
+// TestPagesCanBeHeard holds what a screen reader goes by, and what a browser without scripts needs.
+func TestPagesCanBeHeard(t *testing.T) {
+	h := handler(t, newDemo(t).config)
+	for path, every := range map[string]int{"/": 5, "/proxies/crawl/rack-1": 15, "/proxies/crawl/nobody": 10} {
+		body := look(t, h, path).Body.String()
+		for _, once := range []string{
+			`<html lang="en">`, `<header`, `<main>`, `<h1>`, `<title>`, `name="viewport" content="width=device-width, initial-scale=1"`,
+			fmt.Sprintf(`<noscript><meta http-equiv="refresh" content="%d"></noscript>`, every),
+		} {
+			if n := strings.Count(body, once); n != 1 {
+				t.Errorf("GET %s has %s %d times", path, once, n)
+			}
+		}
+		for _, heading := range regexp.MustCompile(`<th [^>]*>`).FindAllString(body, -1) {
+			if !strings.Contains(heading, `scope="`) {
+				t.Errorf("GET %s has a heading of nothing: %s", path, heading)
+			}
+		}
+		for _, label := range regexp.MustCompile(`aria-labelledby="([^"]*)"|<label for="([^"]*)"`).FindAllStringSubmatch(body, -1) {
+			if id := label[1] + label[2]; strings.Count(body, `id="`+id+`"`) != 1 {
+				t.Errorf("GET %s has not one %s", path, id)
+			}
+		}
+	}
+}
+
 func TestPagesTellNoSecrets(t *testing.T) {
 	h := handler(t, config(t)) // whose records have a password wherever one can be
 	for _, path := range []string{"/", "/proxies/default/berlin", "/?q=" + url.QueryEscape(password[:4])} {
