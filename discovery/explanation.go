@@ -14,8 +14,16 @@ const explainTimeout = 15 * time.Second
 
 // Explanation is why a proxy is as it is. It holds no credential and no ID of a lease.
 type Explanation struct {
+	// At is when it was made. Defaults to now.
+	At time.Time
 	// Proxy is the record. Required.
 	Proxy *proxy.Proxy
+	// Problem is what keeps that which is declared from being made, whatever runs meanwhile. Its text is shown.
+	Problem error
+	// Outdated says that the instance was made from other inputs than are declared now, and so is to be replaced.
+	Outdated bool
+	// Backoff is until when the next attempt to make an instance is put off. Zero where none is.
+	Backoff time.Time
 	// Observed is what the provider says of the instance now. Nil where there is nobody to ask or nothing to ask about.
 	Observed *Observation
 	// Probes are the last ones, newest first.
@@ -99,9 +107,15 @@ func (a *api) explain(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if e.At.IsZero() {
+		e.At = time.Now()
+	}
 	writeJSON(w, http.StatusOK, wire.Explanation{
-		At:        instant(time.Now()),
+		At:        instant(e.At),
 		Proxy:     show(e.Proxy, a.ActiveLeases()),
+		Problem:   textOf(e.Problem),
+		Outdated:  e.Outdated,
+		Backoff:   instant(e.Backoff),
 		Instance:  showInstance(e.Proxy.Status.Instance),
 		Observed:  showObservation(e.Observed),
 		Probes:    showEach(e.Probes, showProbe),

@@ -30,6 +30,7 @@ func explaining(c discovery.Config, known discovery.Explanation) func(context.Co
 func TestExplain(t *testing.T) {
 	moment := time.Date(2026, 1, 2, 3, 4, 5, 678_900_000, time.FixedZone("CET", 3600))
 	everything := discovery.Explanation{
+		At: moment.Add(time.Second), Problem: errors.New("placement.zone: no such zone"), Outdated: true, Backoff: moment.Add(2 * time.Minute),
 		Observed: &discovery.Observation{
 			State: "Running", Incarnation: "42", Host: "192.0.2.7", Port: 3128, Reason: "Migrating", Message: "to another host",
 		},
@@ -50,7 +51,8 @@ func TestExplain(t *testing.T) {
 	}{
 		{
 			name: "everything", proxy: "default/berlin", known: everything, status: 200,
-			want: `{"at":"2000-01-01T00:00:00Z","proxy":` + berlin +
+			want: `{"at":"2026-01-02T02:04:06.678Z","proxy":` + berlin +
+				`,"problem":"placement.zone: no such zone","outdated":true,"backoff":"2026-01-02T02:06:05.678Z"` +
 				`,"instance":{"provider":"gcp","id":"zones/europe-west3-a/instances/proxy-abc","incarnation":"42"}` +
 				`,"observed":{"state":"Running","incarnation":"42","host":"192.0.2.7","port":3128,"reason":"Migrating","message":"to another host"}` +
 				`,"probes":[{"at":"2026-01-02T02:04:05.678Z","ok":false,"party":"target","message":"the target hung up","latencyMillis":1500},` +
@@ -61,17 +63,17 @@ func TestExplain(t *testing.T) {
 		},
 		{
 			name: "nothing", proxy: "other/new", status: 200,
-			want: `{"at":"2000-01-01T00:00:00Z","proxy":` + untouched + `,"probes":[],"leases":[],"cooldowns":[]}`,
+			want: `{"at":"2000-01-01T00:00:00Z","proxy":` + untouched + `,"outdated":false,"probes":[],"leases":[],"cooldowns":[]}`,
 		},
 		{
 			name: "what could not be observed", proxy: "other/new", status: 200,
 			known: discovery.Explanation{Observed: &discovery.Observation{Err: errors.New("get: the project is gone")}, LastPass: &discovery.Pass{At: moment}},
 			want: `{"at":"2000-01-01T00:00:00Z","proxy":` + untouched +
-				`,"observed":{"error":"get: the project is gone"},"probes":[],"leases":[],"cooldowns":[],"lastPass":{"at":"2026-01-02T02:04:05.678Z","tookMillis":0}}`,
+				`,"outdated":false,"observed":{"error":"get: the project is gone"},"probes":[],"leases":[],"cooldowns":[],"lastPass":{"at":"2026-01-02T02:04:05.678Z","tookMillis":0}}`,
 		},
 		{
 			name: "an endpoint that nobody has to make", proxy: "default/gateway", status: 200,
-			want: `{"at":"2000-01-01T00:00:00Z","proxy":` + gateway + `,"probes":[],"leases":[],"cooldowns":[]}`,
+			want: `{"at":"2000-01-01T00:00:00Z","proxy":` + gateway + `,"outdated":false,"probes":[],"leases":[],"cooldowns":[]}`,
 		},
 		{name: "unknown", proxy: "default/paris", status: 404, want: failure("unknown_proxy", "default/paris: proxy not found")},
 	}

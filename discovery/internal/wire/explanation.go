@@ -7,6 +7,12 @@ type Explanation struct {
 	// At is when this was true: what has an age has it then.
 	At    time.Time `json:"at"`
 	Proxy Proxy     `json:"proxy"`
+	// Problem is what keeps that which is declared from being made, whatever runs meanwhile.
+	Problem string `json:"problem,omitempty"`
+	// Outdated says that the instance was made from other inputs than are declared now.
+	Outdated bool `json:"outdated"`
+	// Backoff is until when the next attempt to make an instance is put off. Left out where none is.
+	Backoff time.Time `json:"backoff,omitzero"`
 	// Instance is what the record says of it. Left out for a proxy that never had one.
 	Instance *Instance `json:"instance,omitempty"`
 	// Observed is what the provider says of it. Left out where nobody was asked.

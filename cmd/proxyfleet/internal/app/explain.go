@@ -93,6 +93,9 @@ func (e explanation) proxy() []string {
 		row("Address", address(p)),
 		row("Latency", latency(p)),
 	}
+	if e.Problem != "" {
+		rows = append(rows, row("Problem", e.Problem))
+	}
 	if p.Deleting {
 		rows = append(rows, row("Deleting", "the record goes as soon as the instance is gone"))
 	}
@@ -117,9 +120,12 @@ func (e explanation) instance() []string {
 		if i.Attempt > 0 {
 			rows = append(rows, row("Attempt", fmt.Sprintf("%d, begun %s", i.Attempt, ago(e.At, i.Planned))))
 		}
-		if i.Retry.After(e.At) {
-			rows = append(rows, row("Next attempt", "not before "+stamp(i.Retry)+", "+until(e.At, i.Retry)))
-		}
+	}
+	if e.Backoff.After(e.At) {
+		rows = append(rows, row("Next attempt", "not before "+stamp(e.Backoff)+", "+until(e.At, e.Backoff)))
+	}
+	if e.Outdated {
+		rows = append(rows, row("Outdated", "it was made from other inputs than are declared now, and is to be replaced"))
 	}
 	if e.Observed != nil {
 		rows = append(rows, row("Provider says", e.observed()))

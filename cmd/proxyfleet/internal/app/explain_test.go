@@ -36,7 +36,8 @@ func TestExplanation(t *testing.T) {
 			},
 		},
 		Instance: &client.Instance{Provider: "cloud", ID: "hosts/a/domains/proxy-1", Incarnation: "42", Retiring: "41", Attempt: 2,
-			Planned: noon.Add(-27 * time.Hour), Retry: noon.Add(5 * time.Minute)},
+			Planned: noon.Add(-27 * time.Hour), Retry: noon.Add(-26 * time.Hour)},
+		Problem: "placement.zone: no such zone", Outdated: true, Backoff: noon.Add(5 * time.Minute),
 		Observed: &client.Observed{State: "Running", Incarnation: "43", Host: "192.0.2.7", Port: 3128, Reason: "Paused", Message: "by hand"},
 		Probes: []client.Probe{
 			{At: noon.Add(-12 * time.Second), Party: "target", Message: "the target hung up", LatencyMillis: 1500},
@@ -59,6 +60,7 @@ Proxy
   Attributes   region=eu
   Address      192.0.2.7:3128
   Latency      87ms
+  Problem      placement.zone: no such zone
 
 Conditions
   Healthy       False   3m ago     ProbeFailed: target:  [2Jred 31m
@@ -70,6 +72,7 @@ Instance
   Replaces        41
   Attempt         2, begun 1d3h ago
   Next attempt    not before 2026-01-02T12:05:00Z, in 5m
+  Outdated        it was made from other inputs than are declared now, and is to be replaced
   Provider says   Running at 192.0.2.7:3128, as incarnation 43 (Paused: by hand)
 
 Probes, newest first
@@ -155,7 +158,7 @@ func TestVerdict(t *testing.T) {
 		{"quota", client.Explanation{Proxy: client.Proxy{Phase: "Pending", Conditions: provisioned("QuotaExceeded", "no more addresses.")}, LastPass: next},
 			`is Pending: it has no instance yet (no more addresses). The next attempt is due in 12s; "proxyfleet retry one" tries now.`},
 		{"failed", client.Explanation{Proxy: client.Proxy{Namespace: "crawl", Phase: "Failed", Conditions: provisioned("UnknownProvider", "")},
-			Instance: &client.Instance{Retry: noon.Add(40 * time.Minute)}, LastPass: next},
+			Backoff: noon.Add(40 * time.Minute), LastPass: next},
 			`is Failed: it cannot be made (UnknownProvider). The next attempt is due in 40m; "proxyfleet retry one -n crawl" tries now.`},
 		{"a Secret that is not there", client.Explanation{Proxy: client.Proxy{Phase: "Pending", Conditions: []client.Condition{
 			{Type: "Resolved", Status: "False", Reason: "CredentialsError", Message: "no Secret default/login"}}}, LastPass: next},

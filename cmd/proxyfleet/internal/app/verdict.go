@@ -71,7 +71,7 @@ func (e explanation) readiness() string {
 		return fmt.Sprintf("its probes succeed, and all of its %d leases are out", p.MaxLeases)
 	}
 	free := fmt.Sprintf("its probes succeed, and %d of its %d leases are free", int(p.MaxLeases)-p.ActiveLeases, p.MaxLeases)
-	if note := why(p); note != "" {
+	if note := cmp.Or(why(p), e.Problem); note != "" {
 		free += "; " + note
 	}
 	return free
@@ -91,8 +91,8 @@ func (e explanation) next(phase string) string {
 		return e.due() + " " + e.command("skip-cleanup") + " lets go of it without deleting its instance."
 	case "Failed", "Pending":
 		at := e.nextPass()
-		if e.Instance != nil && e.Instance.Retry.After(at) {
-			at = e.Instance.Retry
+		if e.Backoff.After(at) {
+			at = e.Backoff
 		}
 		if at.IsZero() {
 			return e.command("retry") + " tries now."
