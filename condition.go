@@ -68,6 +68,25 @@ func (p *pass) lacks(reason, message string) {
 	p.set(proxy.Provisioned, proxy.False, reason, message)
 }
 
+// provisioned is that condition as it is to become.
+func (p *pass) provisioned() proxy.Condition {
+	c, _ := p.s.Condition(proxy.Provisioned)
+	return c
+}
+
+// complain logs what keeps a proxy from being as it is declared, when it is news. The errors of passes are logged by who
+// makes them.
+func (r *Reconciler) complain(ctx context.Context, k proxy.Key, before, now proxy.Condition) {
+	wrong := now.Message != "" && !strings.HasPrefix(now.Message, waitsForTurn)
+	if now.Status != proxy.True {
+		wrong = now.Reason == ReasonPermanentError || now.Reason == ReasonUnknownProvider || now.Reason == ReasonQuotaExceeded
+	}
+	if wrong && (now.Reason != before.Reason || now.Message != before.Message) {
+		r.Logger.WarnContext(ctx, "proxy is not as declared", "proxy", k, "provisioned", string(now.Status), "reason", now.Reason,
+			"message", now.Message)
+	}
+}
+
 // applyHealth takes over the verdict on the incarnation that the status names. What is not probed, and what has no verdict
 // yet, is not said to be well: an engine that can go on from the status's own verdict has it already.
 func (p *pass) applyHealth() {
@@ -133,7 +152,7 @@ func givenUp(ctx context.Context, err error) bool {
 // cannot be asked just now says nothing about it.
 func (p *pass) report(err error) {
 	text := describe(err)
-	if c, _ := p.s.Condition(proxy.Provisioned); c.Status == proxy.True {
+	if c := p.provisioned(); c.Status == proxy.True {
 		p.set(proxy.Provisioned, proxy.True, c.Reason, text)
 		p.applyHealth()
 		return

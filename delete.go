@@ -95,12 +95,6 @@ func (p *pass) sendDelete(ctx context.Context, prov provider.Provider, incarnati
 		return err
 	}
 	p.Logger.InfoContext(ctx, "instance deleted", "proxy", p.p.Key, "provider", p.s.Instance.Provider, "id", p.s.Instance.ID,
-		"incarnation", incarnation, "reason", p.reason())
+		"incarnation", incarnation, "reason", p.provisioned().Reason)
 	return nil
-}
-
-// reason is that of the condition Provisioned.
-func (p *pass) reason() string {
-	c, _ := p.s.Condition(proxy.Provisioned)
-	return c.Reason
 }

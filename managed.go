@@ -44,8 +44,8 @@ func (p *pass) managed(ctx context.Context) (Result, error) {
 	if p.latched(w, prov) {
 		return p.await(prov), nil
 	}
-	if p.queued(ctx, w) {
-		return p.queue(), nil
+	if wait := p.queued(ctx, w); wait != "" {
+		return p.queue(wait), nil
 	}
 	got, settled, err := p.get(ctx, prov)
 	switch {
@@ -71,7 +71,7 @@ func (p *pass) unresolved(err error) (Result, error) {
 // unknownProvider reports that nobody can be asked. It is not latched: the configuration may name the provider again.
 func (p *pass) unknownProvider(name string) (Result, error) {
 	err := fmt.Errorf("no provider %q is configured; configure it, or edit spec.provider", name)
-	if c, _ := p.s.Condition(proxy.Provisioned); c.Status == proxy.True {
+	if c := p.provisioned(); c.Status == proxy.True {
 		p.set(proxy.Provisioned, proxy.True, c.Reason, message(ReasonUnknownProvider, err.Error()))
 		p.applyHealth()
 	} else {
@@ -130,14 +130,13 @@ func (p *pass) asked() bool {
 
 // restarted says whether the last attempt failed permanently in an earlier process.
 func (p *pass) restarted() bool {
-	c, _ := p.s.Condition(proxy.Provisioned)
-	return c.Reason == ReasonPermanentError && p.s.Instance.Planned.Std().Before(p.Started.Truncate(time.Second))
+	return p.provisioned().Reason == ReasonPermanentError && p.s.Instance.Planned.Std().Before(p.Started.Truncate(time.Second))
 }
 
 // latched says whether the last attempt failed in a way that asking again now would not mend: the provider is left alone
 // until the next attempt is due, or until it must have shown whether the failed one made something.
 func (p *pass) latched(w wish, prov provider.Provider) bool {
-	c, _ := p.s.Condition(proxy.Provisioned)
+	c := p.provisioned()
 	if p.s.Instance.Incarnation != "" || c.Reason != ReasonPermanentError && c.Reason != ReasonQuotaExceeded {
 		return false
 	}
@@ -189,9 +188,24 @@ func (p *pass) create(ctx context.Context, w wish) (Result, error) {
 	if err != nil {
 		return p.postpone(ctx, w.provider, err)
 	}
-	p.Logger.InfoContext(ctx, "instance created", "proxy", p.p.Key, "provider", p.s.Instance.Provider, "id", got.ID,
-		"incarnation", got.Incarnation, "attempt", p.s.Instance.Attempt)
+	p.announce(ctx, w, got)
 	return p.present(ctx, w, w.provider, got)
+}
+
+// clockSkew is by how much the clock of a backend may be behind before a new instance is taken for an old one.
+const clockSkew = 5 * time.Second
+
+// announce logs what Create has made or met. While it has made nothing yet, the condition says how far it is.
+func (p *pass) announce(ctx context.Context, w wish, got provider.Instance) {
+	last := p.s.Instance
+	what := "instance created"
+	if got.Marks.Hash != w.hash || !got.Created.IsZero() && got.Created.Before(last.Planned.Std().Add(-clockSkew)) {
+		what = "instance met"
+	}
+	if got.Incarnation != "" {
+		p.Logger.InfoContext(ctx, what, "proxy", p.p.Key, "provider", last.Provider, "id", got.ID, "incarnation", got.Incarnation,
+			"attempt", last.Attempt)
+	}
 }
 
 // intend writes down what is about to be made.
@@ -216,6 +230,7 @@ func (p *pass) postpone(ctx context.Context, prov provider.Provider, err error) 
 	}
 	p.report(err)
 	p.s.Instance.Retry = p.retry(err)
+	p.logged = true
 	p.Logger.WarnContext(ctx, "create failed", "proxy", p.p.Key, "provider", p.s.Instance.Provider,
 		"class", string(provider.ClassOf(err)), "attempt", p.s.Instance.Attempt, "next", p.s.Instance.Retry, "err", err)
 	return p.await(prov), nil
@@ -278,12 +293,12 @@ func (p *pass) absent(ctx context.Context, w wish, prov provider.Provider, settl
 	if !settled {
 		return Result{After: p.Intervals.ProvisioningPoll}, nil
 	}
-	return p.forget(failed), nil
+	return p.forget(ctx, failed), nil
 }
 
 // forget gives the ID up: nothing is there, and nothing is on its way. What was tried, and when, is kept, and so is the
 // reason of a create that failed.
-func (p *pass) forget(failed bool) Result {
+func (p *pass) forget(ctx context.Context, failed bool) Result {
 	last := p.s.Instance
 	p.leave()
 	p.s.Instance = proxy.Instance{Retiring: last.Retiring, Hash: last.Hash, Attempt: last.Attempt, Planned: last.Planned,
@@ -294,7 +309,7 @@ func (p *pass) forget(failed bool) Result {
 		p.lacks(ReasonReplacing, "")
 	default:
 		p.lacks(ReasonInstanceGone, "")
-		p.Logger.Warn("instance gone", "proxy", p.p.Key, "provider", last.Provider, "id", last.ID, "incarnation", last.Incarnation)
+		p.Logger.WarnContext(ctx, "instance gone", "proxy", p.p.Key, "provider", last.Provider, "id", last.ID, "incarnation", last.Incarnation)
 	}
 	return Result{After: p.Intervals.Requeue}
 }
@@ -308,7 +323,9 @@ func (p *pass) present(ctx context.Context, w wish, prov provider.Provider, got 
 	case got.Incarnation == "":
 		return p.underWay(got), nil
 	case p.p.Spec.Mode == proxy.External || !p.Hasher.Matches(got.Marks.Hash, p.p.UID, p.p.Spec, w.inputs):
-		return p.replace(ctx, w, prov, got)
+		return p.traced(ctx, "reconcile.replaceInstance", func(ctx context.Context) (Result, error) {
+			return p.replace(ctx, w, prov, got)
+		})
 	}
 	if p.s.Instance.Retiring == got.Incarnation {
 		p.s.Instance.Retiring = "" // wanted again before it was deleted

@@ -133,15 +133,28 @@ func (q *queue) pass(ctx context.Context, k proxy.Key) {
 	case errors.Is(err, proxy.ErrConflict):
 		wait = conflictRetry
 	case err != nil:
-		q.log.WarnContext(ctx, "reconcile failed", "proxy", k, "failures", q.work.NumRequeues(k)+1, "err", err)
+		q.logFailure(ctx, k, err)
 		wait = q.backoff.When(k)
 	default:
+		if n := q.work.NumRequeues(k); n > 0 {
+			q.log.InfoContext(ctx, "reconcile works again", "proxy", k, "failures", n)
+		}
 		q.work.Forget(k)
 	}
 	q.note(k, res.Gone, Pass{At: time.Now(), Took: time.Since(began), Err: err}, wait)
 	if wait > 0 {
 		q.work.AddAfter(k, wait)
 	}
+}
+
+// logFailure logs an error that is not the one of the pass before: as long as the same one stands in the way, nothing
+// happens that anybody would act on.
+func (q *queue) logFailure(ctx context.Context, k proxy.Key, err error) {
+	level := slog.LevelWarn
+	if last := q.last(k); last != nil && last.Err != nil && last.Err.Error() == err.Error() {
+		level = slog.LevelDebug
+	}
+	q.log.Log(ctx, level, "reconcile failed", "proxy", k, "failures", q.work.NumRequeues(k)+1, "err", err)
 }
 
 // note remembers the last pass over a record. That a record is gone is an event too, and so a pass comes to know of it,

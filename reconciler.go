@@ -134,9 +134,13 @@ func (r *Reconciler) reconcile(ctx context.Context, p *proxy.Proxy) (res Result,
 	ctx, span := r.start(ctx, "Reconcile Proxy", p)
 	defer func() { end(ctx, span, err) }()
 	pass := &pass{Reconciler: r, p: p, s: p.Status.Clone(), now: time.Now()}
+	key, before := p.Key, pass.provisioned()
 	res, err = pass.run(ctx)
 	if werr := pass.flush(ctx); werr != nil {
 		return Result{}, errors.Join(err, werr)
+	}
+	if err == nil && !pass.logged {
+		r.complain(ctx, key, before, pass.provisioned())
 	}
 	return res, err
 }
@@ -170,6 +174,8 @@ type pass struct {
 	s proxy.Status
 	// now is when the pass began.
 	now time.Time
+	// logged says that the log has what went wrong.
+	logged bool
 }
 
 func (p *pass) run(ctx context.Context) (Result, error) {

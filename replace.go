@@ -22,12 +22,12 @@ func (p *pass) replace(ctx context.Context, w wish, prov provider.Provider, got 
 	if w.err != nil {
 		return p.keep(got, message("the edit is not applied", describe(w.err))), nil
 	}
-	provisioned, _ := p.s.Condition(proxy.Provisioned)
-	if provisioned.Status == proxy.True && got.State == provider.Running {
+	if p.provisioned().Status == proxy.True && got.State == provider.Running {
 		return p.retire(ctx, got)
 	}
-	if wait := p.drain(got.Incarnation); wait > 0 {
-		return Result{After: min(wait, p.Intervals.DeletionPoll)}, nil
+	if end, waits := p.drain(got.Incarnation); waits {
+		p.lacks(ReasonReplacing, fmt.Sprintf("waits for its open leases, until %v at the latest", proxy.At(end)))
+		return Result{After: min(end.Sub(p.now), p.Intervals.DeletionPoll)}, nil
 	}
 	p.leave()
 	p.lacks(ReasonReplacing, "")
@@ -36,42 +36,44 @@ func (p *pass) replace(ctx context.Context, w wish, prov provider.Provider, got 
 
 // retire takes an instance out of service. It is deleted by a later pass, when nobody can lease it any more.
 func (p *pass) retire(ctx context.Context, got provider.Instance) (Result, error) {
-	turn, err := p.pace.retire(ctx, p, got.Incarnation)
+	wait, err := p.pace.retire(ctx, p, got.Incarnation)
 	switch {
 	case err != nil:
 		return Result{}, err
-	case !turn:
-		p.keep(got, waitsForTurn)
+	case wait != "":
+		p.keep(got, wait)
 		return Result{After: p.Intervals.ProvisioningPoll}, nil
 	}
 	return Result{After: p.Intervals.Requeue}, nil
 }
 
-// drain is how long the open leases of an instance that is out of service are still waited for.
-func (p *pass) drain(incarnation string) time.Duration {
-	provisioned, _ := p.s.Condition(proxy.Provisioned)
+// drain says until when the open leases of an instance that is out of service are still waited for, if they are.
+func (p *pass) drain(incarnation string) (end time.Time, waits bool) {
+	provisioned := p.provisioned()
 	draining := p.s.Instance.Retiring == incarnation && provisioned.Reason == ReasonReplacing
 	if !draining || p.Leases == nil || p.Leases.Active(p.p.Key.String()) == 0 {
-		return 0
+		return time.Time{}, false
 	}
-	return provisioned.LastTransitionTime.Std().Add(p.Intervals.Drain).Sub(p.now)
+	end = provisioned.LastTransitionTime.Std().Add(p.Intervals.Drain)
+	return end, end.After(p.now)
 }
 
-const waitsForTurn = "replacement waits for its turn: others of this provider are out for theirs"
-
-// queued says whether the proxy serves, is to be replaced, and has to wait. There may be thousands in the queue, so the
-// provider is not asked about them.
-func (p *pass) queued(ctx context.Context, w wish) bool {
+// queued says what the proxy waits for if it serves, is to be replaced, and has to wait for its turn. There may be thousands
+// in the queue, so the provider is not asked about them.
+func (p *pass) queued(ctx context.Context, w wish) (wait string) {
 	last := p.s.Instance
 	if p.s.Phase != proxy.Ready || last.Retiring != "" || w.err != nil || p.Hasher.Matches(last.Hash, p.p.UID, p.p.Spec, w.inputs) {
-		return false
+		return ""
 	}
-	turn, err := p.pace.turn(ctx, p)
-	return err == nil && !turn
+	wait, err := p.pace.turn(ctx, p)
+	if err != nil {
+		return ""
+	}
+	return wait
 }
 
-func (p *pass) queue() Result {
-	p.set(proxy.Provisioned, proxy.True, ReasonCreated, waitsForTurn)
+func (p *pass) queue(wait string) Result {
+	p.set(proxy.Provisioned, proxy.True, ReasonCreated, wait)
 	p.applyHealth()
 	return Result{After: p.Intervals.ProvisioningPoll}
 }
@@ -82,6 +84,7 @@ type pace struct {
 	mu      sync.Mutex
 	counted time.Time
 	records []census
+	notices map[[2]string]notice
 }
 
 // census is what pace needs to know of a record.
@@ -122,38 +125,39 @@ func (c *pace) admit(ctx context.Context, p *pass, w wish) (full bool, err error
 	return false, p.intend(ctx, w)
 }
 
-// retire lets a pass take its instance out of service when it is its turn.
-func (c *pace) retire(ctx context.Context, p *pass, incarnation string) (turn bool, err error) {
+// retire lets a pass take its instance out of service when it is its turn, or says what it waits for.
+func (c *pace) retire(ctx context.Context, p *pass, incarnation string) (wait string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if turn, err := c.hasTurn(ctx, p); err != nil || !turn {
-		return turn, err
+	if wait, err := c.wait(ctx, p); err != nil || wait != "" {
+		return wait, err
 	}
 	c.records = nil
 	p.s.Instance.Retiring = incarnation
 	p.lacks(ReasonReplacing, "")
-	return true, p.commit(ctx)
+	return "", p.commit(ctx)
 }
 
-// turn says whether it is the pass's turn to replace.
-func (c *pace) turn(ctx context.Context, p *pass) (bool, error) {
+// turn says what the pass waits for before it may replace; "" when it is its turn.
+func (c *pace) turn(ctx context.Context, p *pass) (wait string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.hasTurn(ctx, p)
+	return c.wait(ctx, p)
 }
 
-// hasTurn says whether another proxy of the provider may go out for its replacement: a fifth of them at once, and at least
-// one. Those that are being deleted are not coming back, and so do not count. One that is out already keeps its turn.
-func (c *pace) hasTurn(ctx context.Context, p *pass) (bool, error) {
+// wait says why no other proxy of the provider may go out for its replacement, if so: a fifth of them may at once, and at
+// least one. Those that are being deleted are not coming back, and so do not count. One that is out already keeps its turn.
+func (c *pace) wait(ctx context.Context, p *pass) (string, error) {
 	if p.s.Instance.Retiring != "" {
-		return true, nil
+		return "", nil
 	}
 	if err := c.count(ctx, p); err != nil {
-		return false, err
+		return "", err
 	}
+	has, wants := p.s.Instance.Provider, p.p.Spec.Provider
 	all, out := 0, 0
 	for _, r := range c.records {
-		if r.deleting || r.has != p.s.Instance.Provider && r.wants != p.p.Spec.Provider {
+		if r.deleting || r.has != has && r.wants != wants {
 			continue
 		}
 		all++
@@ -161,7 +165,36 @@ func (c *pace) hasTurn(ctx context.Context, p *pass) (bool, error) {
 			out++
 		}
 	}
-	return out < max(1, all/5), nil
+	if out < max(1, all/5) {
+		return "", nil
+	}
+	return c.notice(p.now, [2]string{has, wants}, out, max(1, all/5)), nil
+}
+
+// notice is what the statuses of those that wait say.
+type notice struct {
+	text string
+	at   time.Time
+}
+
+// noticeAge is how long a notice holds. Each record that waits has it in its status, so that all of them are written when it
+// changes.
+const noticeAge = time.Minute
+
+// waitsForTurn opens what is said of a proxy that waits.
+const waitsForTurn = "replacement waits for its turn"
+
+// notice returns what is said of the proxies that wait, which have the same provider and want the same.
+func (c *pace) notice(now time.Time, of [2]string, out, most int) string {
+	if n, ok := c.notices[of]; ok && now.Sub(n.at) < noticeAge {
+		return n.text
+	}
+	if c.notices == nil {
+		c.notices = map[[2]string]notice{}
+	}
+	n := notice{fmt.Sprintf("%s: %d of at most %d proxies of provider %q are out for theirs", waitsForTurn, out, most, of[0]), now}
+	c.notices[of] = n
+	return n.text
 }
 
 // count takes a census of the records.

@@ -103,9 +103,17 @@ func TestReplace(t *testing.T) {
 			after:  5 * time.Second,
 		},
 		{
-			name:   "leases are open: waited for",
+			name:   "leases are open: waited for, and the condition says until when",
 			record: retiring(time.Minute, otherPort),
 			given:  all(has(old), withLeases(2)),
+			calls:  []string{"get cloud/a", "status Replacing Replacing"},
+			change: drains("2000-01-01T00:04:00Z"),
+			after:  5 * time.Second,
+		},
+		{
+			name:   "it says so once",
+			record: retiring(time.Minute, otherPort, func(p *proxy.Proxy) { drains("2000-01-01T00:04:00Z")(&p.Status) }),
+			given:  all(has(old), withLeases(1)),
 			calls:  []string{"get cloud/a"},
 			after:  5 * time.Second,
 		},
@@ -113,7 +121,8 @@ func TestReplace(t *testing.T) {
 			name:   "but no longer than Drain",
 			record: retiring(5*time.Minute-2*time.Second, otherPort),
 			given:  all(has(old), withLeases(2)),
-			calls:  []string{"get cloud/a"},
+			calls:  []string{"get cloud/a", "status Replacing Replacing"},
+			change: drains("2000-01-01T00:00:02Z"),
 			after:  2 * time.Second,
 		},
 		{
@@ -319,6 +328,15 @@ func TestReplace(t *testing.T) {
 	})
 }
 
+// drains is what a status becomes that waits for open leases.
+func drains(until string) func(*proxy.Status) {
+	return func(s *proxy.Status) {
+		c, _ := s.Condition(proxy.Provisioned)
+		is(s, c.LastTransitionTime.Std(), proxy.Provisioned, proxy.False, ReasonReplacing,
+			"waits for its open leases, until "+until+" at the latest")
+	}
+}
+
 // named returns the record under another name.
 func named(name string, p *proxy.Proxy) *proxy.Proxy {
 	p.Name, p.UID = name, "uid-"+name
@@ -348,39 +366,39 @@ func TestPace(t *testing.T) {
 	tests := []struct {
 		name   string
 		others []*proxy.Proxy
-		turn   bool
+		out    int // what keeps it from its turn: so many of as many that may be
 	}{
-		{"alone", nil, true},
-		{"none is out", many(8, serving), true},
-		{"one of nine is out", join(many(7, serving), many(1, out)), false},
-		{"one of ten is out", join(many(8, serving), many(1, out)), true},
-		{"two of ten are out", join(many(7, serving), many(2, out)), false},
-		{"two of fourteen are out", join(many(11, serving), many(2, out)), false},
-		{"two of fifteen are out", join(many(12, serving), many(2, out)), true},
+		{"alone", nil, 0},
+		{"none is out", many(8, serving), 0},
+		{"one of nine is out", join(many(7, serving), many(1, out)), 1},
+		{"one of ten is out", join(many(8, serving), many(1, out)), 0},
+		{"two of ten are out", join(many(7, serving), many(2, out)), 2},
+		{"two of fourteen are out", join(many(11, serving), many(2, out)), 2},
+		{"two of fifteen are out", join(many(12, serving), many(2, out)), 0},
 		{"a successor is not Ready yet", join(many(7, serving), many(1, func() *proxy.Proxy {
 			return running(time.Minute, func(p *proxy.Proxy) { p.Status.Instance.Retiring = "i-0" })
-		})), false},
+		})), 1},
 		{"one is out that wants the same, and has nothing", join(many(7, serving), many(1, func() *proxy.Proxy {
 			return retiring(time.Minute, proven)
-		})), false},
+		})), 1},
 		{"one of another provider is out", join(many(7, serving), many(1, func() *proxy.Proxy {
 			return retiring(time.Minute, otherProvider, func(p *proxy.Proxy) { p.Status.Instance.Provider = "other" })
-		})), true},
+		})), 0},
 		{"one is out that moves to another provider", join(many(7, serving), many(1, func() *proxy.Proxy {
 			return retiring(time.Minute, otherProvider)
-		})), false},
+		})), 1},
 		{"those of another provider do not count", join(many(7, serving), many(1, out), many(10, func() *proxy.Proxy {
 			return ready(time.Hour, otherProvider, func(p *proxy.Proxy) { p.Status.Instance.Provider = "other" })
-		})), false},
+		})), 1},
 		{"External ones do not count", join(many(7, serving), many(1, out), many(10, func() *proxy.Proxy {
 			return outside(time.Minute)
-		})), false},
+		})), 1},
 		{"one is out that is being deleted", join(many(7, serving), many(1, func() *proxy.Proxy {
 			return retiring(time.Minute, deleting)
-		})), true},
+		})), 0},
 		{"those that are being deleted do not count", join(many(7, serving), many(1, out), many(10, func() *proxy.Proxy {
 			return ready(time.Hour, deleting)
-		})), false},
+		})), 1},
 	}
 	for _, test := range tests {
 		for name, record := range map[string]*proxy.Proxy{"Ready": ready(time.Minute, otherPort), "Probing": running(time.Minute, otherPort)} {
@@ -394,12 +412,13 @@ func TestPace(t *testing.T) {
 					}
 					want, after := record.Status.Clone(), 5*time.Second
 					calls := []string{"get cloud/a", "status " + name + " Created"}
-					if test.turn {
+					if test.out == 0 {
 						want.Instance.Retiring, after = "i-1", time.Second
 						becomes(&want, proxy.Replacing, proxy.False, ReasonReplacing, "")
 						calls[1] = "status Replacing Replacing"
 					} else {
-						is(&want, t0, proxy.Provisioned, proxy.True, ReasonCreated, waitsForTurn)
+						is(&want, t0, proxy.Provisioned, proxy.True, ReasonCreated, fmt.Sprintf(
+							`replacement waits for its turn: %d of at most %d proxies of provider "cloud" are out for theirs`, test.out, test.out))
 						if name == "Ready" {
 							calls = calls[1:] // there may be thousands in the queue
 						}
@@ -429,6 +448,39 @@ func TestPaceWaiting(t *testing.T) {
 	if s := w.record(t).Status; s.Phase != proxy.Unhealthy {
 		t.Errorf("phase %s, want Unhealthy", s.Phase)
 	}
+}
+
+// TestPaceNotice: what those that wait are told is told anew at most once a minute, for each of them has it in its status.
+func TestPaceNotice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, ready(time.Minute, otherPort), named("a", retiring(time.Minute)), named("b", ready(time.Hour)))
+		told := func() string {
+			t.Helper()
+			if _, err := w.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			c, _ := w.record(t).Status.Condition(proxy.Provisioned)
+			return c.Message
+		}
+		first := told()
+		b, err := w.store.Get(t.Context(), proxy.Key{Namespace: "default", Name: "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Status.Instance.Retiring = "i-1" // as another leader may have it
+		if _, err := w.store.UpdateStatus(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		w.journal.take()
+		time.Sleep(59 * time.Second)
+		if now := told(); now != first || !strings.Contains(now, "1 of at most 1") || w.journal.take() != nil {
+			t.Errorf("told %q, then %q", first, now)
+		}
+		time.Sleep(time.Second)
+		if now := told(); !strings.Contains(now, "2 of at most 1") {
+			t.Errorf("told %q after a minute", now)
+		}
+	})
 }
 
 // uncountable is a store whose records cannot be listed.
