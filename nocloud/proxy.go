@@ -46,7 +46,7 @@ var (
 // hash of the password and not the password itself; it is the same for the same proxy. The error names everything that is
 // wrong with p.
 func VendorData(p Proxy) (secret.Text, error) {
-	if err := p.validate(); err != nil {
+	if err := p.Validate(); err != nil {
 		return secret.Text{}, err
 	}
 	passwd, err := p.passwd()
@@ -61,8 +61,8 @@ func VendorData(p Proxy) (secret.Text, error) {
 	return secret.New(script), err
 }
 
-// validate returns all problems at once.
-func (p Proxy) validate() error {
+// Validate returns all that is wrong with p at once. It quotes no secret.
+func (p Proxy) Validate() error {
 	var problems []error
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Errorf("nocloud: "+format, args...)) }
 	if p.Name == "" {

@@ -65,8 +65,11 @@ var house = rules{
 			"a provider knows its contract and its backend"},
 		{"./provider/pod", "./secret ./provider k8s.io/...",
 			"a provider knows its contract and its backend"},
-		{"./provider/gcp", "./secret ./provider ./nocloud cloud.google.com/... google.golang.org/... github.com/googleapis/... go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp",
+		{"./provider/gcp", "./secret ./provider ./nocloud cloud.google.com/... google.golang.org/... github.com/googleapis/... " +
+			"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp" + tracing,
 			"a provider knows its contract and its backend"},
+		{"./provider/gcp/gcptest", "cloud.google.com/go/compute/apiv1/computepb google.golang.org/protobuf/...",
+			"a backend to test against knows the messages of the API and nothing of the provider"},
 		{"./provider/kvm", "./secret ./provider ./nocloud ./provider/internal/libvirt golang.org/x/crypto/ssh/... github.com/digitalocean/go-libvirt/...",
 			"a provider knows its contract and its backend; what both libvirt providers need alike is shared, neither knows the other"},
 		{"./provider/kvm2", "./secret ./provider ./nocloud ./provider/internal/libvirt golang.org/x/crypto/ssh/... github.com/digitalocean/go-libvirt/..." + tracing,
@@ -117,7 +120,7 @@ var house = rules{
 	later: []string{
 		"./controller", "./api/v1alpha1",
 		"./lease/leasehttp", "./lease/boltlog",
-		"./provider/pod", "./provider/gcp", "./provider/kvm", "./provider/kvm2", "./provider/internal/libvirt",
+		"./provider/pod", "./provider/kvm", "./provider/kvm2", "./provider/internal/libvirt",
 	},
 }
 
