@@ -86,7 +86,7 @@ func TestOperator(t *testing.T) {
 	if got := lines("retry", "odd", "-n", "crawl"); got[0] != "crawl/odd is tried again" {
 		t.Errorf("retry: %q", got)
 	}
-	if r := s.cli("retry", "odd"); r.code != 1 || r.stderr != "proxyfleet: default/odd: proxy not found (404 unknown_proxy)\n" {
+	if r := s.cli("retry", "odd"); r.code != 1 || r.stderr != "proxyfleet: default/odd: proxy not found (404 unknown_proxy): \"proxyfleet get proxies --all-namespaces\" lists those that there are\n" {
 		t.Errorf("retry in another namespace: %+v", r)
 	}
 

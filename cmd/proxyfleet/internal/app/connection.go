@@ -82,8 +82,13 @@ func (c *connection) explain(err error) error {
 	if none, ok := errors.AsType[*lease.NoMatch](err); ok {
 		return errors.New(refusal(none))
 	}
-	if said, ok := errors.AsType[*client.APIError](err); ok && said.Status == http.StatusUnauthorized {
-		return fmt.Errorf("%w: give it by --token-file or %s", err, tokenVariable)
+	if said, ok := errors.AsType[*client.APIError](err); ok {
+		switch {
+		case said.Status == http.StatusUnauthorized:
+			return fmt.Errorf("%w: give it by --token-file or %s", err, tokenVariable)
+		case said.Code == "unknown_proxy":
+			return fmt.Errorf("%w: \"proxyfleet get proxies --all-namespaces\" lists those that there are", err)
+		}
 	}
 	var unknown x509.UnknownAuthorityError
 	switch {

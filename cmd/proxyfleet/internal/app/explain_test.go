@@ -153,6 +153,8 @@ func TestVerdict(t *testing.T) {
 			Cooldowns: []client.Cooldown{{Target: "example.com", State: "cooling", Until: noon.Add(time.Minute)}}}, "is Ready: its probes succeed, and 2 of its 2 leases are free."},
 		{"probing", client.Explanation{Proxy: client.Proxy{Phase: "Probing"}, LastPass: next},
 			"is Probing: it is there, and its probes have not decided yet whether it works. The next look at it is due in 12s."},
+		{"probing in vain", client.Explanation{Proxy: client.Proxy{Phase: "Probing"}, Probes: []client.Probe{{Party: "dial", Message: "refused"}, {OK: true}}, LastPass: next},
+			"is Probing: it is there, and its probes have not decided yet whether it works; the last one failed (dial: refused). The next look at it is due in 12s."},
 		{"provisioning", client.Explanation{Proxy: client.Proxy{Phase: "Provisioning", Conditions: provisioned("Provisioning", "the image is 40 % there")}, LastPass: next},
 			"is Provisioning: its instance is on its way (the image is 40 % there). The next look at it is due in 12s."},
 		{"quota", client.Explanation{Proxy: client.Proxy{Phase: "Pending", Conditions: provisioned("QuotaExceeded", "no more addresses.")}, LastPass: next},
@@ -196,7 +198,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("as JSON: %+v: %v", got, err)
 	}
 	got = calling(t, api(t), "explain", "two")
-	if want := "proxyfleet: default/two: proxy not found (404 unknown_proxy)\n"; got.code != exitFailure || got.stderr != want {
+	if want := "proxyfleet: default/two: proxy not found (404 unknown_proxy): \"proxyfleet get proxies --all-namespaces\" lists those that there are\n"; got.code != exitFailure || got.stderr != want {
 		t.Errorf("of the unknown: %+v", got)
 	}
 }

@@ -35,7 +35,7 @@ func (e explanation) cause(phase string) string {
 	case "Unhealthy":
 		return "its probes fail" + aside(e.condition("Healthy"), phase)
 	case "Probing":
-		return "it is there, and its probes have not decided yet whether it works"
+		return "it is there, and its probes have not decided yet whether it works" + e.lastProbe()
 	case "Provisioning":
 		return "its instance is on its way" + aside(provisioned, phase)
 	case "Replacing":
@@ -57,6 +57,14 @@ func aside(c client.Condition, phase string) string {
 		return ""
 	}
 	return " (" + text + ")"
+}
+
+// lastProbe is how the last probe failed, if it did.
+func (e explanation) lastProbe() string {
+	if len(e.Probes) == 0 || e.Probes[0].OK {
+		return ""
+	}
+	return "; the last one failed (" + joined(e.Probes[0].Party, e.Probes[0].Message) + ")"
 }
 
 // readiness says of a proxy that is Ready how far crawlers can have it.
