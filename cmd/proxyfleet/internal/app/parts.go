@@ -69,9 +69,14 @@ func (s *standalone) join(o runOptions, c *manifest.Configuration, types map[str
 	return s.watchOver(o, providers)
 }
 
-// watchOver makes what looks at providers from outside of the passes: the monitor and the sweeper.
+// watchOver makes what looks at providers from outside of the passes: the monitor, which is there also when it does not run, and
+// the sweeper.
 func (s *standalone) watchOver(o runOptions, providers map[string]provider.Provider) (err error) {
-	s.monitor, err = monitor.New(monitor.Config{Providers: providers, Interval: o.checkInterval, Timeout: o.checkTimeout, Logger: s.log, TracerProvider: s.spans})
+	checks := monitor.Config{Providers: providers, Logger: s.log, TracerProvider: s.spans}
+	if s.checks {
+		checks.Interval, checks.Timeout = o.checkInterval, o.checkTimeout
+	}
+	s.monitor, err = monitor.New(checks)
 	if err != nil {
 		return err
 	}
