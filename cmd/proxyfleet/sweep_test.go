@@ -237,4 +237,7 @@ func TestSweepWithoutAPage(t *testing.T) {
 	if r := o.sweep(s); r.code != 0 || !strings.Contains(r.stdout, "7 listed, 1 deleted") {
 		t.Errorf("the next sweep: %+v", r)
 	}
+	if r := s.cli("gc", "--allow", "nobody", "--max", "1"); r.code != 1 || !strings.Contains(r.stderr, `"nobody"; there are: toy`) {
+		t.Errorf("the brake of a provider that there is not: %+v", r)
+	}
 }
