@@ -2,7 +2,6 @@ package metrics_test
 
 import (
 	"compress/gzip"
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -98,7 +97,7 @@ func declare(b *testing.B, store *proxy.Memory, key string) {
 	b.Helper()
 	k := proxy.Key{Namespace: "default", Name: key[len("default/"):]}
 	spec := proxy.Spec{Mode: proxy.External, Endpoint: &proxy.Endpoint{Scheme: "http", Host: "192.0.2.1", Port: 3128}}
-	if _, err := store.Put(context.Background(), k, proxy.Declaration{Spec: spec}, "bench"); err != nil {
+	if _, err := store.Put(b.Context(), k, proxy.Declaration{Spec: spec}, "bench"); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/proxyfleet/fleet/proxy"
 )
 
-// To accept a change: UPDATE=1 go test ./metrics -run TestScrape
+// A change is accepted with UPDATE=1 go test ./metrics -run TestScrape.
 func TestScrape(t *testing.T) {
 	m := newMetrics(t, alone(metrics.Config{Version: "v1.2.3", Providers: []string{"cloud"}}))
 	read(t, m, sources())
