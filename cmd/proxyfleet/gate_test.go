@@ -132,8 +132,8 @@ func (t *trap) at(status int) bool {
 }
 
 // serve lets the cloud do what it is asked for. A lost answer has the status 500.
-func (g *gate) serve(r *http.Request) *httptest.ResponseRecorder {
-	answer := httptest.NewRecorder()
+func (g *gate) serve(r *http.Request) (answer *httptest.ResponseRecorder) {
+	answer = httptest.NewRecorder()
 	defer func() {
 		if lost := recover(); lost != nil {
 			if err, ok := lost.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
