@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -232,13 +233,20 @@ func TestQueueBackoff(t *testing.T) {
 		if diff := cmp.Diff(want, waits[:len(want)]); diff != "" || slices.Max(waits) != 5*time.Minute {
 			t.Errorf("waits between passes that fail (-want +got):\n%s", diff)
 		}
-		if log := l.log.String(); !strings.Contains(log, "failures=3") || !strings.Contains(log, "proxy=default/one") {
-			t.Errorf("the log names no failures:\n%s", log)
-		}
+		// The same failure again is no news; another one is, and the end of them.
+		calls.says(provider.Instance{}, failure("look", provider.ErrTransient))
+		time.Sleep(time.Hour)
 
 		// A pass that succeeds ends the series.
 		calls.says(there(provider.Running, "i-1"), nil)
 		time.Sleep(10 * time.Minute)
+		wantLog := regexp.MustCompile(`^.*WARN msg="reconcile failed" proxy=default/one failures=1 err="get: no luck"
+.*WARN msg="reconcile failed" proxy=default/one failures=\d\d err="look: no luck"
+.*INFO msg="reconcile works again" proxy=default/one failures=\d\d
+$`)
+		if log := l.log.String(); !wantLog.MatchString(log) {
+			t.Errorf("the log:\n%s", log)
+		}
 		calls.says(provider.Instance{}, failure("get", provider.ErrTransient))
 		calls.take()
 		l.add(one)
@@ -342,6 +350,139 @@ func TestQueueEnds(t *testing.T) {
 		}
 		if l.log.String() != "" {
 			t.Errorf("the log has what is no failure: %s", l.log)
+		}
+	})
+}
+
+// TestQueuePasses: the last pass over each record is known, with what came of it and when the next is due.
+func TestQueuePasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, ready(time.Minute))
+		calls := &traffic{hanging: hang(2 * time.Second)}
+		l.cloud.get = calls.says(there(provider.Running, "i-1"), nil).get
+		if got := l.last(one); got != nil {
+			t.Errorf("before the first pass: %+v", got)
+		}
+		want := func(what string, want Pass) {
+			t.Helper()
+			got := l.last(one)
+			if got == nil {
+				t.Fatalf("%s: none", what)
+			}
+			if diff := cmp.Diff(want, *got, cmp.Comparer(sameText)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", what, diff)
+			}
+		}
+		at := func(s int) time.Time { return time.Now().Add(time.Duration(s) * time.Second) }
+		l.add(one)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		want("steady", Pass{At: at(0), Took: 2 * time.Second, Next: at(60)})
+
+		time.Sleep(10 * time.Second)
+		l.add(one)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		want("an event does not put off what is due", Pass{At: at(0), Took: 2 * time.Second, Next: at(48)})
+
+		calls.says(provider.Instance{}, failure("get", provider.ErrTransient))
+		l.add(one)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		want("a failure", Pass{At: at(0), Took: 2 * time.Second, Err: failure("get", provider.ErrTransient), Next: at(1)})
+		next := l.last(one).Next
+		time.Sleep(time.Until(next) + 2*time.Second)
+		synctest.Wait()
+		want("another", Pass{At: at(0), Took: 2 * time.Second, Err: failure("get", provider.ErrTransient), Next: at(2)})
+	})
+}
+
+func sameText(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+
+// TestQueuePassesConflict: a conflict is an error of the pass, and the next comes soon.
+func TestQueuePassesConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, made(time.Minute))
+		l.cloud.get = (&traffic{}).says(there(provider.Running, "i-1"), nil).get
+		l.store.refuse = proxy.ErrConflict
+		l.add(one)
+		synctest.Wait()
+		if got := l.last(one); got == nil || !errors.Is(got.Err, proxy.ErrConflict) || got.Next.Sub(got.At) != conflictRetry {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestQueuePassesForgotten: what is known of a record goes with it, however a pass meets its removal.
+func TestQueuePassesForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil).run()
+		for i := range 20 {
+			s.declare(fmt.Sprintf("p%d", i), proxy.Spec{Provider: "memory"})
+		}
+		time.Sleep(10 * time.Minute)
+		remembered := func() int {
+			s.queue.mu.Lock()
+			defer s.queue.mu.Unlock()
+			return len(s.queue.passes)
+		}
+		if n := remembered(); n != 20 {
+			t.Errorf("%d passes are known, want 20", n)
+		}
+		for i := range 19 {
+			if err := s.store.Delete(t.Context(), proxy.Key{Namespace: "default", Name: fmt.Sprintf("p%d", i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Minute)
+		if n := remembered(); n != 1 {
+			t.Errorf("%d passes are known, want 1", n)
+		}
+	})
+}
+
+// TestQueued: keys that wait are counted in the lane of their provider; one that is in a pass does not wait.
+func TestQueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var records []*proxy.Proxy
+		for i := range 10 {
+			records = append(records, named(fmt.Sprintf("c%d", i), ready(time.Minute)))
+		}
+		records = append(records, named("e", outside(time.Minute)))
+		l := newLine(t, records...)
+		l.cloud.get = (&traffic{hanging: hang(time.Minute)}).says(provider.Instance{}, context.DeadlineExceeded).get
+		for _, p := range records {
+			l.add(p.Key)
+			l.add(p.Key)
+		}
+		synctest.Wait()
+		if diff := cmp.Diff(map[string]int{"": 0, "cloud": 7, "other": 0}, l.depths()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestFleetQueued: the queue may be looked at at any time.
+func TestFleetQueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		if got := s.Queued(); len(got) != 0 {
+			t.Errorf("before it runs: %v", got)
+		}
+		s.declare("one", proxy.Spec{Provider: "memory"})
+		looking := make(chan struct{})
+		go func() {
+			defer close(looking)
+			for range 100 {
+				s.Queued()
+				_, _ = s.Explain(t.Context(), one)
+				time.Sleep(100 * time.Millisecond)
+			}
+		}()
+		s.run()
+		<-looking
+		if diff := cmp.Diff(map[string]int{"": 0, "memory": 0}, s.Queued()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
 }
