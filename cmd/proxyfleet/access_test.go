@@ -119,3 +119,31 @@ func TestTokenOfTheEnvironmentIsNamed(t *testing.T) {
 		t.Errorf("the start that was refused leaves %v, %v", left, err)
 	}
 }
+
+// The address for scrapes needs no token, and there is nothing there to do or to lease.
+func TestAddressOfMetrics(t *testing.T) {
+	p := newPlace(t)
+	p.write("fleet.yaml", p.configuration())
+	if err := os.WriteFile(p.path("token"), []byte("a-token\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := p.launch("--token-file", p.path("token"), "--metrics-listen", "127.0.0.1:0").servingWith("a-token")
+	base := strings.TrimSuffix(s.log.find("serving metrics", "url"), "/metrics")
+	eventually(t, func() string {
+		if answer := s.get(base + "/readyz"); !strings.HasPrefix(answer, "ok") {
+			return answer
+		}
+		return ""
+	})
+	for path, want := range map[string]int{"/metrics": http.StatusOK, "/healthz": http.StatusOK, "/": http.StatusNotFound,
+		"/v1/proxies": http.StatusNotFound, "/v1/leases": http.StatusNotFound} {
+		answer, err := http.Get(base + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("%s answers %s, want %d", path, answer.Status, want)
+		}
+	}
+}
