@@ -611,10 +611,10 @@ func (m *Memory) change(c *cooldown, now time.Time) {
 // drop forgets a cooldown.
 func (m *Memory) drop(c *cooldown) (logged uint64) {
 	m.changing.drop(c)
-	delete(c.proxy.cooldowns, c.target)
-	if !c.opened {
+	if !c.opened && c.proxy.cooldowns[c.target] == c { // it may be dropped twice
 		m.closed--
 	}
+	delete(c.proxy.cooldowns, c.target)
 	if c.target != "" {
 		if m.index.cooling[c.target]--; m.index.cooling[c.target] == 0 {
 			delete(m.index.cooling, c.target)

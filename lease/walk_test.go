@@ -357,6 +357,9 @@ func (w *walker) step() {
 	if d := gocmp.Diff(want, w.store.Counts()); d != "" {
 		w.Fatalf("counts differ (-model +store):\n%s", d)
 	}
+	if w.IntN(10) == 0 {
+		w.viewed()
+	}
 }
 
 func (w *walker) target() string { return []string{"", "shop", "news"}[w.IntN(3)] }
