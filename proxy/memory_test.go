@@ -84,6 +84,35 @@ func (l *ledger) Remove(k proxy.Key) error {
 }
 
 // A write that was not kept did not happen: not for its caller, not for readers, not for watchers.
+// TestCreated: a record keeps the time at which its name was declared, until the name is declared in another life.
+func TestCreated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := proxy.NewMemory(proxy.MemoryConfig{})
+		k := proxy.Key{Namespace: "crawl", Name: "a"}
+		put := func(d proxy.Declaration, want time.Time) {
+			t.Helper()
+			p, err := m.Put(t.Context(), k, d, "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Created != proxy.At(want) {
+				t.Errorf("created %v, want %v", p.Created, want)
+			}
+		}
+		begun := time.Now()
+		put(lab(), begun)
+		time.Sleep(time.Hour)
+		put(lab(), begun)
+		edited := lab()
+		edited.Spec.Port = 8080
+		put(edited, begun)
+		if err := m.Delete(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+		put(lab(), time.Now())
+	})
+}
+
 func TestJournalFailureChangesNothing(t *testing.T) {
 	full := errors.New("disk full")
 	var (

@@ -263,6 +263,20 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
+// TestOlderRecords: what was written before records knew when they were declared is read, and says that nobody knows.
+func TestOlderRecords(t *testing.T) {
+	path, _ := filled(t, 1)
+	older := `{"namespace":"crawl","name":"p-000","uid":"u-1","generation":2,"version":"v-1","finalizer":true,"spec":{"provider":"lab"},` +
+		`"status":{"format":1,"phase":"Ready","instance":{"id":"a/p-1"}},"source":"test"}`
+	edit(t, path, func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucketProxies)).Put([]byte("crawl/p-000"), seal([]byte(older)))
+	})
+	all := closed(t, openTest(t, Config{Path: path}))
+	if len(all) != 1 || all[0].UID != "u-1" || !all[0].Created.IsZero() || !all[0].Status.FirstReadyTime.IsZero() || all[0].Status.Phase != proxy.Ready {
+		t.Errorf("read %+v", all)
+	}
+}
+
 // dump returns what is at a path, or why it cannot be read.
 func dump(t *testing.T, path string) string {
 	t.Helper()
