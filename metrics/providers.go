@@ -2,7 +2,7 @@ package metrics
 
 // The values of the label provider that are no provider's. No name of one has parentheses.
 const (
-	noProvider      = "(none)"    // External proxies, and those that are gone
+	noProvider      = "(none)"    // External proxies, and what else has none
 	unknownProvider = "(unknown)" // a spec names a provider that is not configured
 )
 
