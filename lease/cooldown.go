@@ -57,13 +57,3 @@ func (c *cooldown) start(by string, now time.Time, config Config) bool {
 
 // rest notes that the pair is left alone from a moment on: it is forgotten unless something happens within a window.
 func (c *cooldown) rest(from time.Time) { c.change = from.Add(c.window) }
-
-// record is what a log is to remember of the cooldown.
-func (c *cooldown) record() Record {
-	r := Record{Key: c.proxy.candidate.Key, Incarnation: c.proxy.candidate.Incarnation, Target: c.target,
-		Until: c.until, Window: c.window, Steps: c.steps, Opened: c.opened, Change: c.change, Bans: slices.Clone(c.bans)}
-	if c.trial != nil {
-		r.Trial = c.trial.id
-	}
-	return r
-}

@@ -1,36 +1,64 @@
 package lease
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 )
 
-// log hands records to the log, if there is one.
-func (m *Memory) log(records ...Record) (logged uint64) {
-	if m.config.Log == nil {
-		return 0
-	}
-	return m.config.Log.Append(records...)
+// What an operation changes is noted record by record, and handed to the log in one piece before the lock is let go of and
+// before anybody who waits is answered: after a crash each operation is there as a whole, or not at all with all that came
+// after it. An answer is given when everything that was handed over by then is durable, whoever changed it, because it may
+// rest on any of it: a release that is repeated must not be answered before the first one is durable. Only [NoMatch] does
+// not wait; nobody keeps it.
+
+// backlog is how many records may wait for the disk before whoever wants to add more waits first, without the lock. So a
+// disk that hangs costs a bounded amount of memory.
+const backlog = 1 << 16
+
+// unlock hands what was noted to the log, and unlocks.
+func (m *Memory) unlock() {
+	m.flush()
+	m.mu.Unlock()
 }
 
-// sync waits until what was logged is durable. If that fails, memory is ahead of what a crash would leave, and nothing that
-// the store says may be relied on any more.
-func (m *Memory) sync(logged uint64) error {
-	if m.config.Log == nil || logged == 0 {
+// flush hands what was noted to the log.
+func (m *Memory) flush() {
+	if len(m.noted) == 0 {
+		return
+	}
+	m.logged.Store(m.config.Log.Append(m.noted...))
+	clear(m.noted)
+	m.noted = m.noted[:0]
+	if cap(m.noted) > backlog {
+		m.noted = nil
+	}
+}
+
+// sync waits until all that was handed to the log is durable, but for the last few. If that fails, memory is ahead of what a
+// crash would leave, and nothing that the store says may be relied on any more.
+func (m *Memory) sync(ctx context.Context, few uint64) error {
+	n := m.logged.Load()
+	if n <= few { // without a log it is 0
 		return nil
 	}
-	if err := m.config.Log.Sync(logged); err != nil {
-		m.stop()
-		return fmt.Errorf("%w: its log failed: %w", ErrNotReady, err)
+	err := m.config.Log.Sync(ctx, n-few)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return err
 	}
-	return nil
+	m.stop()
+	return fmt.Errorf("%w: its log failed: %w", ErrNotReady, err)
 }
 
 // stop ends all service.
 func (m *Memory) stop() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	m.dead = ErrNotReady
 	for _, q := range m.waiting.queues {
 		for q.waiters.Len() > 0 {
@@ -39,35 +67,62 @@ func (m *Memory) stop() {
 	}
 }
 
-// recordOf is what the log is to remember of a lease.
-func (m *Memory) recordOf(h *held) Record {
-	if m.config.Log == nil {
-		return Record{}
+func (m *Memory) note(r Record) {
+	if m.config.Log != nil {
+		m.noted = append(m.noted, r)
 	}
-	r := Record{Lease: h.id, Key: h.granted.Key, Incarnation: h.granted.Incarnation, Target: h.target, Expires: h.expires, TTL: h.ttl}
-	if h.open() {
-		if h.request != nil {
-			request := h.request.Request
-			r.Request, r.Moved, r.Place = &request, h.request.moved, slices.Index(h.request.leases, h)
-		} else if h.session != nil {
-			r.Request = &Request{Session: h.session.name}
-		}
-	} else {
-		r.Ended = h.forget.Add(-m.config.CooldownWindow)
-	}
-	return r
 }
 
-// restore takes over what the log remembers. What is over by now is forgotten by the first call of the store.
+func (m *Memory) noteLease(h *held) {
+	if m.config.Log == nil {
+		return
+	}
+	r := Record{Lease: h.id, Key: h.granted.Key, Incarnation: h.granted.Incarnation, Target: h.target}
+	switch {
+	case !h.open():
+		r.Ended = h.forget.Add(-m.config.CooldownWindow)
+		m.note(r)
+		return
+	case h.request != nil:
+		request := h.request.Request
+		r.Request, r.Moved, r.Place = &request, h.request.moved, slices.Index(h.request.leases, h)
+	case h.session != nil:
+		r.Request = &Request{Session: h.session.name}
+	}
+	r.Expires, r.TTL = h.expires, h.ttl
+	m.note(r)
+}
+
+func (m *Memory) noteSession(s *session) {
+	m.note(Record{Session: s.name, Key: s.key, Incarnation: s.incarnation, Until: s.forget})
+}
+
+func (m *Memory) noteCooldown(c *cooldown) {
+	if m.config.Log == nil {
+		return
+	}
+	r := Record{Key: c.proxy.candidate.Key, Incarnation: c.proxy.candidate.Incarnation, Target: c.target,
+		Until: c.until, Window: c.window, Steps: c.steps, Opened: c.opened, Change: c.change, Bans: slices.Clone(c.bans)}
+	if c.trial != nil {
+		r.Trial = c.trial.id
+	}
+	m.note(r)
+}
+
+// restore takes over what the log remembers. What is over by now is so for the first call of the store.
 func (m *Memory) restore() error {
 	if m.config.Log == nil {
 		return nil
 	}
-	var leases, cooldowns []Record
+	now := time.Now()
+	var leases, cooldowns []Record // which are named by others
 	err := m.config.Log.Load(func(r Record) error {
-		if r.Lease != "" {
+		switch {
+		case r.Lease != "":
 			leases = append(leases, r)
-		} else {
+		case r.Session != "":
+			m.restoreSession(r, now)
+		default:
 			cooldowns = append(cooldowns, r)
 		}
 		return nil
@@ -75,7 +130,6 @@ func (m *Memory) restore() error {
 	if err != nil {
 		return fmt.Errorf("lease: the log cannot be read: %w", err)
 	}
-	now := time.Now()
 	m.restoreLeases(leases, now)
 	for _, r := range cooldowns {
 		m.restoreCooldown(r, now)
@@ -83,44 +137,50 @@ func (m *Memory) restore() error {
 	return nil
 }
 
+func (m *Memory) restoreSession(r Record, now time.Time) {
+	s := &session{name: r.Session, key: r.Key, incarnation: r.Incarnation, forget: onThisClock(r.Until, now, m.config.MaxTTL)}
+	m.sessions[s.name] = s
+	m.resting.put(s)
+}
+
 // restoreLeases takes leases over in the order in which they expire or have ended.
 func (m *Memory) restoreLeases(records []Record, now time.Time) {
 	for i := range records {
-		records[i].Expires = onThisClock(records[i].Expires, now, records[i].TTL)
+		r := &records[i]
+		if r.Ended.IsZero() {
+			r.Expires = onThisClock(r.Expires, now, r.TTL)
+		} else {
+			r.Ended = onThisClock(r.Ended, now, 0)
+		}
 	}
-	slices.SortFunc(records, func(a, b Record) int { return a.over().Compare(b.over()) })
+	slices.SortFunc(records, func(a, b Record) int { return later(a.Expires, a.Ended).Compare(later(b.Expires, b.Ended)) })
 	for _, r := range records {
 		h := &held{id: r.Lease, granted: &Candidate{Key: r.Key, Incarnation: r.Incarnation}, bare: true,
 			target: r.Target, ttl: r.TTL, expires: r.Expires}
 		m.leases[h.id] = h
-		p := m.member(r.Key, r.Incarnation)
-		if over := r.over(); !r.Ended.IsZero() || !over.After(now) {
-			h.forget = over.Add(m.config.CooldownWindow)
+		if !r.Ended.IsZero() {
+			h.forget = r.Ended.Add(m.config.CooldownWindow)
 			m.past.push(h)
-			m.tidy(p)
 			continue
 		}
 		m.expiry.add(h)
-		p.open.put(h)
-		m.restoreRequest(h, r, now)
+		m.restored(r).open.put(h)
+		m.restoreRequest(h, r)
 	}
-}
-
-// over is when the lease of a record has ended or will end.
-func (r *Record) over() time.Time {
-	if r.Ended.IsZero() {
-		return r.Expires
+	for id, a := range m.requests {
+		if slices.Contains(a.leases, nil) {
+			delete(m.requests, id) // no store leaves such a log
+		}
 	}
-	return r.Ended
 }
 
 // restoreRequest makes a lease an answer again to the request that got it.
-func (m *Memory) restoreRequest(h *held, r Record, now time.Time) {
+func (m *Memory) restoreRequest(h *held, r Record) {
 	if r.Request == nil {
 		return
 	}
-	if r.Request.Session != "" && r.Place == 0 {
-		m.join(r.Request.Session, h, now)
+	if r.Place == 0 {
+		h.session = m.sessions[r.Request.Session]
 	}
 	if r.Request.ID == "" {
 		return
@@ -137,28 +197,32 @@ func (m *Memory) restoreRequest(h *held, r Record, now time.Time) {
 }
 
 func (m *Memory) restoreCooldown(r Record, now time.Time) {
-	c := m.newCooldown(m.member(r.Key, r.Incarnation), r.Target)
+	p := m.restored(r)
+	p.candidate.Incarnation = r.Incarnation // its cooldowns are of the newest one, its leases may be of earlier ones
+	c := m.newCooldown(p, r.Target)
 	c.window, c.steps, c.bans, c.opened = r.Window, r.Steps, r.Bans, r.Opened
-	c.until = onThisClock(r.Until, now, r.Window)
-	c.change = onThisClock(r.Change, now, 2*r.Window)
+	if r.Opened || r.Trial != "" {
+		c.until = onThisClock(r.Until, now, 0) // it was over
+	} else {
+		c.until = onThisClock(r.Until, now, r.Window)
+	}
 	if trial := m.leases[r.Trial]; trial != nil && trial.open() {
 		c.trial = trial
 		return
 	}
-	if c.opened = c.opened || r.Trial != ""; c.opened {
+	if c.change = c.until; c.opened {
+		c.change = onThisClock(r.Change, now, r.Window)
 		m.closed--
 	}
 	m.changing.put(c)
 }
 
-// member returns the proxy of a record, which nobody has set yet.
-func (m *Memory) member(key, incarnation string) *member {
-	p := m.members[key]
-	if p == nil {
-		p = m.newMember(key)
-		p.candidate.Incarnation = incarnation
+// restored returns the proxy of a record, which nobody has set yet.
+func (m *Memory) restored(r Record) *member {
+	if p := m.members[r.Key]; p != nil {
+		return p
 	}
-	return p
+	return m.newMember(r.Key)
 }
 
 // onThisClock is a moment of another process's clock on this one's, but no later than a time from now: a clock that was set

@@ -3,7 +3,7 @@ package lease
 // Remembered is the number of things that the store keeps: proxies, leases, request IDs and cooldowns.
 func (m *Memory) Remembered() int {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	m.advance()
 	n := len(m.members) + len(m.index.all.entries) + m.index.entries - len(m.index.lanes)*emptyLane + len(m.index.cooling) + len(m.expiry.lists) + len(m.leases) + len(m.requests) +
 		m.changing.Len() + len(m.sessions) + m.waiting.count + len(m.waiting.queues) + len(m.waiting.byID)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -42,6 +43,9 @@ type Memory struct {
 	resting  timeline[*session] // by when they are forgotten
 	waiting  waiting
 	chance   *bufio.Reader // random bytes
+	noted    []Record      // what the operation under way has changed, for the log
+
+	logged atomic.Uint64 // the number of the last record that the log was given
 }
 
 var _ Store = (*Memory)(nil)
@@ -73,7 +77,7 @@ func NewMemory(c Config) (*Memory, error) {
 // Set tells the store of a proxy, or that something about it has changed. Its open leases stay as they were granted.
 func (m *Memory) Set(c Candidate) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	now := m.advance()
 	p := m.members[c.Key]
 	if p == nil {
@@ -108,7 +112,7 @@ func (m *Memory) Set(c Candidate) {
 // leases and cooldowns.
 func (m *Memory) Remove(key string) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	m.advance()
 	p := m.members[key]
 	if p == nil || !p.known {
@@ -122,7 +126,7 @@ func (m *Memory) Remove(key string) {
 // Active returns how many leases of a proxy are open.
 func (m *Memory) Active(key string) int {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	m.advance()
 	if p := m.members[key]; p != nil {
 		return p.open.Len()
@@ -133,7 +137,7 @@ func (m *Memory) Active(key string) int {
 // Counts returns how many leases are open of every proxy that has any, by key.
 func (m *Memory) Counts() map[string]int {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	m.advance()
 	counts := map[string]int{}
 	for _, l := range m.expiry.lists {
@@ -153,6 +157,9 @@ func (m *Memory) Acquire(ctx context.Context, r Request) (Grant, error) {
 	if r.TTL, err = m.config.ttl(r.TTL, m.config.DefaultTTL); err != nil {
 		return Grant{}, err
 	}
+	if err := m.sync(ctx, backlog); err != nil {
+		return Grant{}, err
+	}
 	a, w := m.ask(&r)
 	if w != nil {
 		a = m.await(ctx, w)
@@ -166,7 +173,7 @@ func (m *Memory) Acquire(ctx context.Context, r Request) (Grant, error) {
 // ask answers a request, or has it wait.
 func (m *Memory) ask(r *Request) (answer, *waiter) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	now := m.advance()
 	a, refusal := m.acquire(r, now)
 	switch {
@@ -185,7 +192,7 @@ func (m *Memory) ask(r *Request) (answer, *waiter) {
 
 // confirm waits until what was granted is durable. A caller that has gone meanwhile gives it back.
 func (m *Memory) confirm(ctx context.Context, a answer) (Grant, error) {
-	err := m.sync(a.logged)
+	err := m.sync(ctx, 0)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -199,7 +206,7 @@ func (m *Memory) confirm(ctx context.Context, a answer) (Grant, error) {
 // giveBack ends the leases of a grant whose caller has gone, unless the same request, sent again, was given them too.
 func (m *Memory) giveBack(g Grant) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	now := m.advance()
 	for _, l := range g.Leases {
 		h := m.leases[l.ID]
@@ -212,116 +219,123 @@ func (m *Memory) giveBack(g Grant) {
 			}
 		}
 		m.end(h, now, "released")
-		m.log(m.recordOf(h))
 	}
 	m.serve(now)
 }
 
 // Renew lets an open lease last for ttl from now on.
-func (m *Memory) Renew(_ context.Context, id string, ttl time.Duration) (Lease, error) {
+func (m *Memory) Renew(ctx context.Context, id string, ttl time.Duration) (Lease, error) {
 	ttl, err := m.config.ttl(ttl, 0)
 	if err != nil {
 		return Lease{}, err
 	}
-	l, logged, err := m.renew(id, ttl)
-	if err != nil {
+	if err := m.sync(ctx, backlog); err != nil {
 		return Lease{}, err
 	}
-	return l, m.sync(logged)
+	l, err := m.renew(id, ttl)
+	if err := m.sync(ctx, 0); err != nil {
+		return Lease{}, err
+	}
+	return l, err
 }
 
-func (m *Memory) renew(id string, ttl time.Duration) (Lease, uint64, error) {
+func (m *Memory) renew(id string, ttl time.Duration) (Lease, error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	now := m.advance()
 	h := m.leases[id]
 	switch {
 	case m.dead != nil:
-		return Lease{}, 0, ErrNotReady
+		return Lease{}, m.dead
 	case h == nil || !h.open():
-		return Lease{}, 0, ErrUnknown
+		return Lease{}, ErrUnknown
 	}
 	p := m.leased(h)
 	if p == nil {
-		return Lease{}, 0, ErrProxyGone
+		return Lease{}, ErrProxyGone
 	}
 	m.expiry.drop(h)
 	h.ttl = cmp.Or(ttl, h.ttl)
 	h.expires = now.Add(h.ttl)
 	m.expiry.add(h)
 	p.open.put(h)
+	m.noteLease(h)
 	if h.session != nil && m.sessions[h.session.name] == h.session {
 		m.prolong(h.session, now)
 	}
 	m.index.update(p, now) // when it comes free has changed
 	m.serve(now)
-	return h.lease(), m.log(m.recordOf(h)), nil
+	return h.lease(), nil
 }
 
 // Release ends a lease.
-func (m *Memory) Release(_ context.Context, id string) error {
-	return m.sync(m.release(id))
+func (m *Memory) Release(ctx context.Context, id string) error {
+	if err := m.sync(ctx, backlog); err != nil {
+		return err
+	}
+	m.release(id)
+	return m.sync(ctx, 0)
 }
 
-func (m *Memory) release(id string) (logged uint64) {
+func (m *Memory) release(id string) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	now := m.advance()
-	h := m.leases[id]
-	if h == nil || !h.open() {
-		return 0
+	if h := m.leases[id]; h != nil && h.open() {
+		m.end(h, now, "released")
+		m.serve(now)
 	}
-	m.end(h, now, "released")
-	m.serve(now)
-	return m.log(m.recordOf(h))
 }
 
 // Report tells what came back from a target.
-func (m *Memory) Report(_ context.Context, id string, r Report) error {
+func (m *Memory) Report(ctx context.Context, id string, r Report) error {
 	switch r.Outcome {
 	case OK, RateLimited, Banned, Failed:
 	default:
 		return ErrInvalidResult
 	}
-	hurry, logged, err := m.report(id, r)
+	if err := m.sync(ctx, backlog); err != nil {
+		return err
+	}
+	hurry, err := m.report(id, r)
 	if hurry != "" {
 		m.config.Failed(hurry)
 	}
-	if err != nil {
+	if err := m.sync(ctx, 0); err != nil {
 		return err
 	}
-	return m.sync(logged)
+	return err
 }
 
 // report does the work of Report, and returns the key of the proxy that Config.Failed is to be called with, if any.
-func (m *Memory) report(id string, r Report) (hurry string, logged uint64, err error) {
+func (m *Memory) report(id string, r Report) (hurry string, err error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	now := m.advance()
 	h := m.leases[id]
 	switch {
 	case m.dead != nil:
-		return "", 0, ErrNotReady
+		return "", m.dead
 	case h == nil:
-		return "", 0, ErrUnknown
+		return "", ErrUnknown
 	}
 	p := m.leased(h)
 	if p == nil {
-		return "", 0, nil
+		return "", nil
 	}
 	target := cmp.Or(r.Target, h.target)
 	switch r.Outcome {
 	case OK:
-		logged = m.succeed(p, h, target, now)
+		m.succeed(p, h, target, now)
 	case RateLimited, Banned:
-		logged = m.cool(p, h, target, now)
+		m.cool(p, h, target, now)
 	case Failed:
 		if p.hurry(now) {
 			hurry = p.candidate.Key
 		}
 	}
 	m.serve(now)
-	return hurry, logged, nil
+	return hurry, nil
 }
 
 // instance returns a proxy, or nil if that very instance is gone.
@@ -350,7 +364,7 @@ func (m *Memory) advance() time.Time {
 	}
 	for h := m.past.pop(now); h != nil; h = m.past.pop(now) {
 		delete(m.leases, h.id)
-		m.log(Record{Lease: h.id, Gone: true})
+		m.note(Record{Lease: h.id, Gone: true})
 	}
 	for c, ok := m.changing.first(); ok && !c.change.After(now); c, ok = m.changing.first() {
 		m.change(c, now)
@@ -358,6 +372,7 @@ func (m *Memory) advance() time.Time {
 	for s, ok := m.resting.first(); ok && !s.forget.After(now); s, ok = m.resting.first() {
 		m.resting.drop(s)
 		delete(m.sessions, s.name)
+		m.note(Record{Session: s.name, Gone: true})
 	}
 	m.serve(now)
 	return now
@@ -366,7 +381,7 @@ func (m *Memory) advance() time.Time {
 // acquire grants what a request asks for, or says why it cannot. What it logs is not durable yet.
 func (m *Memory) acquire(r *Request, now time.Time) (answer, *NoMatch) {
 	if m.dead != nil {
-		return answer{err: ErrNotReady}, nil
+		return answer{err: m.dead}, nil
 	}
 	if earlier := m.requests[r.ID]; earlier != nil { // none is filed under the empty ID
 		return m.repeat(earlier, r), nil
@@ -465,15 +480,10 @@ func (m *Memory) grant(proxies []*member, r *Request, now time.Time) answer {
 	if r.ID != "" {
 		m.file(&answered{Request: *r, leases: leases, moved: moved, takers: 1})
 	}
-	a := answer{grant: grantOf(leases, moved)}
-	if m.config.Log != nil {
-		records := make([]Record, len(leases))
-		for i, h := range leases {
-			records[i] = m.recordOf(h)
-		}
-		a.logged = m.log(records...)
+	for _, h := range leases {
+		m.noteLease(h)
 	}
-	return a
+	return answer{grant: grantOf(leases, moved)}
 }
 
 // newID returns a name that nobody can guess: 26 letters and digits with five random bits each.
@@ -495,7 +505,7 @@ func (m *Memory) grantOne(p *member, r *Request, now time.Time) *held {
 		if c != nil && c.wantsTrial() {
 			c.trial = h
 			m.changing.drop(c)
-			m.log(c.record())
+			m.noteCooldown(c)
 		}
 	}
 	p.open.put(h)
@@ -515,6 +525,21 @@ func (m *Memory) file(a *answered) {
 	}
 }
 
+// unfile forgets the answer that a lease is part of: it is none any more once one of its leases has ended.
+func (m *Memory) unfile(h *held) {
+	a := h.request
+	if a == nil {
+		return
+	}
+	delete(m.requests, a.ID)
+	for _, sibling := range a.leases {
+		sibling.request = nil
+		if sibling != h {
+			m.noteLease(sibling)
+		}
+	}
+}
+
 // end ends an open lease at a moment that may have passed.
 func (m *Memory) end(h *held, at time.Time, how string) {
 	p := m.members[h.granted.Key]
@@ -526,18 +551,14 @@ func (m *Memory) end(h *held, at time.Time, how string) {
 			m.closed--
 			c.rest(at)
 			m.changing.put(c)
-			m.log(c.record())
+			m.noteCooldown(c)
 		}
 	}
-	if h.request != nil {
-		delete(m.requests, h.request.ID)
-		for _, sibling := range h.request.leases {
-			sibling.request = nil
-		}
-	}
+	m.unfile(h)
 	h.session = nil
 	h.forget = at.Add(m.config.CooldownWindow)
 	m.past.push(h)
+	m.noteLease(h)
 	m.stir(p, at)
 	m.tidy(p)
 	m.config.Recorder.LeaseEnded(how)
@@ -554,21 +575,21 @@ func (m *Memory) stir(p *member, now time.Time) {
 }
 
 // cool starts a cooldown for a ban that a lease reports.
-func (m *Memory) cool(p *member, by *held, target string, now time.Time) (logged uint64) {
+func (m *Memory) cool(p *member, by *held, target string, now time.Time) {
 	c := p.cooldowns[target]
 	if c == nil {
 		c = m.newCooldown(p, target)
 	}
 	wasOpen := c.opened
 	if !c.start(by.id, now, m.config) {
-		return 0
+		return
 	}
 	if wasOpen {
 		m.closed++
 	}
 	m.changing.put(c)
 	m.index.update(p, now)
-	return m.log(c.record())
+	m.noteCooldown(c)
 }
 
 func (m *Memory) newCooldown(p *member, target string) *cooldown {
@@ -587,14 +608,13 @@ func (m *Memory) newCooldown(p *member, target string) *cooldown {
 // succeed forgets the cooldowns that a success at a target refutes: the one of that target, and the one of the proxy as a
 // whole, because whoever is served at one target is not refused everywhere. While a pair cools, or another lease tries it, a
 // success says nothing: it may be older than the ban.
-func (m *Memory) succeed(p *member, by *held, target string, now time.Time) (logged uint64) {
+func (m *Memory) succeed(p *member, by *held, target string, now time.Time) {
 	for _, c := range p.concerning(target) {
 		if c != nil && (c.trial == by || c.opened) {
-			logged = m.drop(c)
+			m.drop(c)
 		}
 	}
 	m.index.update(p, now)
-	return logged
 }
 
 // change does what is due for a cooldown: its window is over, or it is forgotten.
@@ -609,7 +629,7 @@ func (m *Memory) change(c *cooldown, now time.Time) {
 }
 
 // drop forgets a cooldown.
-func (m *Memory) drop(c *cooldown) (logged uint64) {
+func (m *Memory) drop(c *cooldown) {
 	m.changing.drop(c)
 	if !c.opened && c.proxy.cooldowns[c.target] == c { // it may be dropped twice
 		m.closed--
@@ -621,7 +641,7 @@ func (m *Memory) drop(c *cooldown) (logged uint64) {
 		}
 	}
 	m.tidy(c.proxy)
-	return m.log(Record{Key: c.proxy.candidate.Key, Target: c.target, Gone: true})
+	m.note(Record{Key: c.proxy.candidate.Key, Target: c.target, Gone: true})
 }
 
 func (m *Memory) forgetCooldowns(p *member) {

@@ -38,4 +38,5 @@ func (m *Memory) join(name string, h *held, now time.Time) {
 func (m *Memory) prolong(s *session, now time.Time) {
 	s.forget = now.Add(m.config.MaxTTL)
 	m.resting.put(s)
+	m.noteSession(s)
 }

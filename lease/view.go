@@ -37,7 +37,7 @@ type Cooldown struct {
 // View returns what is known of a proxy. Of one that is not known it is empty.
 func (m *Memory) View(key string) View {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	now := m.advance()
 	p := m.members[key]
 	if p == nil {
@@ -62,7 +62,7 @@ func (m *Memory) View(key string) View {
 // Cooldowns returns how many pairs of proxy and target are cooling or half open.
 func (m *Memory) Cooldowns() int {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	m.advance()
 	return m.closed
 }

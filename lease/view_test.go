@@ -109,39 +109,10 @@ func (w *walker) viewed() {
 	}
 }
 
-// ledger is a log in memory.
-type ledger struct {
-	records map[string]lease.Record
-	n       uint64
-}
-
-func (l *ledger) Load(fn func(lease.Record) error) error {
-	for _, r := range l.records {
-		if err := fn(r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (l *ledger) Append(records ...lease.Record) uint64 {
-	for _, r := range records {
-		name := cmp.Or(r.Lease, r.Key+" "+r.Target)
-		l.records[name] = r
-		if r.Gone {
-			delete(l.records, name)
-		}
-		l.n++
-	}
-	return l.n
-}
-
-func (l *ledger) Sync(uint64) error { return nil }
-
 // TestViewAfterRestart: what an earlier process granted is shown, but for the moment when it did.
 func TestViewAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kept := &ledger{records: map[string]lease.Record{}}
+		kept := &ledger{}
 		m := newMemory(t, lease.Config{Log: kept})
 		c := crawler{t, m}
 		m.Set(proxy("a", 5))

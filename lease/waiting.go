@@ -36,11 +36,10 @@ type waiter struct {
 	answer  chan answer // has room for the one that it gets, so that nobody who holds the lock waits for it
 }
 
-// answer is what a waiter gets. Lease logs are waited for by whoever asked.
+// answer is what a request gets. Whoever asked waits for the log.
 type answer struct {
-	grant  Grant
-	logged uint64
-	err    error
+	grant Grant
+	err   error
 }
 
 // enqueue makes a request wait behind all others that ask for the same.
@@ -94,6 +93,7 @@ func (m *Memory) leave(w *waiter) {
 // give answers a request that waits.
 func (m *Memory) give(w *waiter, a answer) {
 	m.leave(w)
+	m.flush() // it waits for what it was given
 	w.answer <- a
 }
 
@@ -180,7 +180,7 @@ func (m *Memory) nextChange() (next time.Time, ok bool) {
 
 func (m *Memory) ring() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	m.waiting.rings = time.Time{} // this alarm is over
 	m.advance()
 }
@@ -206,7 +206,7 @@ func (m *Memory) await(ctx context.Context, w *waiter) answer {
 // nothing was granted.
 func (m *Memory) giveUp(w *waiter, err error) answer {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.unlock()
 	now := m.advance()
 	select {
 	case a := <-w.answer:
