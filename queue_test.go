@@ -422,9 +422,12 @@ func TestQueuePassesForgotten(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		remembered := func() int {
-			s.queue.mu.Lock()
-			defer s.queue.mu.Unlock()
-			return len(s.queue.passes)
+			s.Fleet.mu.Lock()
+			q := s.queue
+			s.Fleet.mu.Unlock()
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			return len(q.passes)
 		}
 		if n := remembered(); n != 20 {
 			t.Errorf("%d passes are known, want 20", n)
