@@ -21,11 +21,15 @@ const (
 	maxAnswer = 300 << 20
 )
 
+// errStranger says that a request was answered with something else than it asked for: that is no proof of anything.
+var errStranger = errors.New("no answer of the Compute Engine API")
+
 // client speaks with the API. It is opened with the first request, because to look for credentials may take the network, and
 // opened again after a failure, so that credentials that are put there later are found.
 type client struct {
 	settings settings
 	tracers  trace.TracerProvider
+	base     http.RoundTripper
 
 	opening chan struct{} // holds a token while somebody opens
 	opened  *connection
@@ -40,7 +44,9 @@ type connection struct {
 }
 
 func newClient(s settings, tracers trace.TracerProvider) *client {
-	return &client{settings: s, tracers: tracers, opening: make(chan struct{}, 1)}
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.MaxIdleConnsPerHost = 8
+	return &client{settings: s, tracers: tracers, base: bounded{base}, opening: make(chan struct{}, 1)}
 }
 
 // open returns the connection, and makes it first if there is none. That goes on when ctx ends, for the next one who asks.
@@ -73,9 +79,7 @@ func (c *client) open(ctx context.Context) (*connection, error) {
 }
 
 func (c *client) connect() (*connection, error) {
-	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.MaxIdleConnsPerHost = 8
-	authorized, err := c.settings.authorized(otelhttp.NewTransport(bounded{base}, otelhttp.WithTracerProvider(c.tracers)))
+	authorized, err := c.settings.authorized(otelhttp.NewTransport(c.base, otelhttp.WithTracerProvider(c.tracers)))
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +140,9 @@ func (c *client) insert(ctx context.Context, zone, requestID string, vm *compute
 	if err != nil {
 		return nil, err
 	}
+	if op.Name() == "" {
+		return nil, errStranger
+	}
 	return op.Proto(), nil
 }
 
@@ -147,7 +154,11 @@ func (c *client) get(ctx context.Context, zone, name string) (*computepb.Instanc
 	if err != nil {
 		return nil, err
 	}
-	return conn.instances.Get(ctx, &computepb.GetInstanceRequest{Project: c.settings.Project, Zone: zone, Instance: name})
+	vm, err := conn.instances.Get(ctx, &computepb.GetInstanceRequest{Project: c.settings.Project, Zone: zone, Instance: name})
+	if err == nil && (vm.GetName() != name || vm.GetId() == 0) {
+		return nil, errStranger
+	}
+	return vm, err
 }
 
 // delete begins the deletion of the machine that has a numeric id.
@@ -170,7 +181,11 @@ func (c *client) operation(ctx context.Context, zone, name string) (*computepb.O
 	if err != nil {
 		return nil, err
 	}
-	return conn.operations.Get(ctx, &computepb.GetZoneOperationRequest{Project: c.settings.Project, Zone: zone, Operation: name})
+	op, err := conn.operations.Get(ctx, &computepb.GetZoneOperationRequest{Project: c.settings.Project, Zone: zone, Operation: name})
+	if err == nil && op.GetName() != name {
+		return nil, errStranger
+	}
+	return op, err
 }
 
 // operationsPage returns a page of the operations of a zone, the youngest first, and the token of the next page.

@@ -25,7 +25,7 @@ func (s settings) authorized(base http.RoundTripper) (*http.Client, error) {
 	if s.WithoutAuthentication {
 		return &http.Client{Transport: base}, nil
 	}
-	own, err := s.credentials()
+	own, err := s.credentials(&http.Client{Transport: base, Timeout: requestTime})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errCredentials, err)
 	}
@@ -37,8 +37,9 @@ func (s settings) authorized(base http.RoundTripper) (*http.Client, error) {
 	})
 }
 
-func (s settings) credentials() (*auth.Credentials, error) {
-	options := &credentials.DetectOptions{Scopes: []string{scope}, Logger: slog.New(slog.DiscardHandler)}
+// credentials returns what tokens are had with, from whoever issues them.
+func (s settings) credentials(issuer *http.Client) (*auth.Credentials, error) {
+	options := &credentials.DetectOptions{Scopes: []string{scope}, Client: issuer, Logger: slog.New(slog.DiscardHandler)}
 	if s.CredentialsFile == "" {
 		return credentials.DetectDefault(options)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,10 +146,10 @@ func refusal(op string, answer *googleapi.Error) *provider.Error {
 	}
 	text := safe(answer.Message)
 	switch {
-	case len(words) == 0 && answer.Code < http.StatusInternalServerError && !known:
+	case len(words) == 0 && answer.Message == "" && answer.Code < http.StatusInternalServerError && !known:
 		// From something that stands between, such as a proxy or a wrong endpoint: it says nothing about the project.
-		v, text = verdict{class: provider.ErrTransient, reason: unreachable}, "no answer of the Compute Engine API"
-	case answer.Code == http.StatusNotFound && !names(answer, "/instances/") && names(answer, "'projects/"):
+		v, text = verdict{class: provider.ErrTransient, reason: unreachable}, errStranger.Error()
+	case answer.Code == http.StatusNotFound && projectOrZone.MatchString(answer.Message):
 		v.reason = projectNotFound
 	case v.reason == zoneExhausted:
 		text = exhausted(infoOf(answer), text)
@@ -160,15 +161,15 @@ func refusal(op string, answer *googleapi.Error) *provider.Error {
 	return &provider.Error{Op: op, Class: v.class, Reason: v.reason, RetryAfter: wait, Err: fmt.Errorf("%d: %s", answer.Code, text)}
 }
 
-// names says whether the message of an answer has a text.
-func names(answer *googleapi.Error, text string) bool { return strings.Contains(answer.Message, text) }
+// projectOrZone is how a message calls what holds instances.
+var projectOrZone = regexp.MustCompile(`'projects/[^/']+(/zones/[^/']+)?'`)
 
 // notFound says whether an answer proves that an instance is not there. That its zone or its project is not there proves
 // nothing, nor does the 404 of something else.
 func notFound(err error) bool {
 	answer, ok := errors.AsType[*googleapi.Error](err)
 	return ok && answer.Code == http.StatusNotFound && slices.Contains(wordsOf(answer), "notFound") &&
-		(names(answer, "/instances/") || names(answer, "/operations/") || !names(answer, "'projects/"))
+		!projectOrZone.MatchString(answer.Message)
 }
 
 // exists says whether an answer means that the name is taken.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -17,7 +16,6 @@ import (
 // machines makes instances that are virtual machines.
 type machines struct {
 	fleet    string
-	log      *slog.Logger
 	settings settings
 	client   *client
 	inserts  inserts
@@ -47,12 +45,9 @@ func New(env provider.Environment, raw json.RawMessage) (provider.Provider, erro
 		return nil, err
 	}
 	p := &machines{
-		fleet: env.Fleet, log: env.Logger, settings: s, claim: own,
+		fleet: env.Fleet, settings: s, claim: own,
 		client:  newClient(s, env.TracerProvider),
 		history: history{age: s.delays.Settle / 10},
-	}
-	if p.log == nil {
-		p.log = slog.New(slog.DiscardHandler)
 	}
 	if p.client.tracers == nil {
 		p.client.tracers = noop.NewTracerProvider()

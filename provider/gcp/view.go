@@ -103,9 +103,12 @@ func (v *view) renew(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
 	start := time.Now()
-	all, _ := v.read(call, "get")
+	all, err := v.read(call, "get")
 	if ctx.Err() != nil {
 		return // the caller has gone, which says nothing about the list
+	}
+	if err != nil && len(all) == 0 {
+		start = time.Now() // it may have taken long to fail, and is not tried again at once
 	}
 	v.at, v.seen = start, make(map[string]provider.Instance, len(all))
 	for _, in := range all {
