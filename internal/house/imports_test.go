@@ -52,12 +52,14 @@ var house = rules{
 			"server and client share the JSON of the API, and neither shall bring the other's imports along"},
 		{"./discovery/client", "./secret ./lease ./discovery/internal/wire",
 			"the client fulfils the lease contract over HTTP; a crawler that leases from a server needs no model and no server"},
-		{"./lease/leasehttp", "./secret ./lease",
+		{"./lease/leasehttp", "./secret ./lease golang.org/x/net/publicsuffix golang.org/x/net/idna",
 			"it serves the lease contract and works over any store of it"},
-		{"./lease/boltlog", "./secret ./lease go.etcd.io/bbolt/...",
+		{"./lease/boltlog", "./secret ./lease ./internal/boltfile go.etcd.io/bbolt/...",
 			"it serves the log contract of lease, in a file of its own"},
-		{"./store/bolt", "./secret ./proxy go.etcd.io/bbolt/...",
+		{"./store/bolt", "./secret ./proxy ./internal/boltfile go.etcd.io/bbolt/...",
 			"a store serves the contract of proxy, and works without the reconciler"},
+		{"./internal/boltfile", "go.etcd.io/bbolt/...",
+			"two files are bbolt's, and neither shall be believed for want of the other's checks; what they hold is not its business"},
 		{"./manifest", "./secret ./proxy sigs.k8s.io/yaml sigs.k8s.io/json go.yaml.in/yaml/v2 github.com/fsnotify/fsnotify",
 			"documents become declarations and secrets of the model; who reconciles them is not its business"},
 
@@ -119,7 +121,7 @@ var house = rules{
 
 	later: []string{
 		"./controller", "./api/v1alpha1",
-		"./lease/leasehttp", "./lease/boltlog",
+		"./lease/boltlog",
 		"./provider/pod", "./provider/kvm", "./provider/kvm2", "./provider/internal/libvirt",
 	},
 }

@@ -1,8 +1,6 @@
 package bolt
 
 import (
-	"encoding/binary"
-	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -39,7 +37,7 @@ func TestTruncatedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "cut.db")
-	used := int(layoutOf(t, made).size)
+	used := inUse(t, made)
 	refused := 0
 	lengths := map[int]bool{1: true, 15: true, 16: true, 17: true, 79: true, 80: true, len(content) - 1: true}
 	for n := 512; n < len(content); n += 1024 {
@@ -69,103 +67,22 @@ func TestTruncatedFiles(t *testing.T) {
 	}
 }
 
-// layout says where in a file the pages of each kind are that are in use.
-type layout struct {
-	size               int64 // of what is in use
-	root, branch, free int   // the page of the buckets, the root of the records, and the list of free pages
-}
-
-func layoutOf(t *testing.T, path string) (l layout) {
+// inUse returns how many bytes of a file are in use.
+func inUse(t *testing.T, path string) (n int) {
 	t.Helper()
-	db, err := bbolt.Open(path, 0o600, nil)
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	tx, err := db.Begin(true) // only a writer knows which pages are free
+	err = db.View(func(tx *bbolt.Tx) error {
+		n = int(tx.Size())
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = tx.Rollback() }()
-	l.size = tx.Size()
-	l.branch = int(tx.Bucket([]byte(bucketProxies)).Root()) * os.Getpagesize()
-	for id := 2; ; id++ {
-		p, err := tx.Page(id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if p == nil {
-			return l
-		}
-		switch {
-		case p.Type == "freelist":
-			l.free = id * os.Getpagesize()
-		case p.Type == "leaf" && p.Count == 2:
-			l.root = id * os.Getpagesize()
-		}
-	}
-}
-
-// Each thing that bbolt would believe is looked at.
-func TestDamageByKind(t *testing.T) {
-	made, _ := filled(t, 40)
-	content, err := os.ReadFile(made)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const (
-		flags, count, overflow = 8, 10, 12
-		first, second          = headerSize, headerSize + elementSize
-	)
-	l := layoutOf(t, made)
-	leaf := int(u64(content[l.branch+headerSize+int(u16(content[l.branch+count:]))/2*elementSize+8:])) * os.Getpagesize()
-	last := headerSize + (int(u16(content[leaf+count:]))-1)*elementSize
-	key := func(element int) int { return element + int(u32(content[leaf+element+4:])) } // within a leaf
-	put16 := binary.NativeEndian.PutUint16
-	put32 := binary.NativeEndian.PutUint32
-	put64 := binary.NativeEndian.PutUint64
-	path := filepath.Join(t.TempDir(), "damaged.db")
-	for _, c := range []struct {
-		name   string
-		at     int
-		damage func(b []byte)
-		says   string
-	}{
-		{"a leaf calls itself another page", leaf, func(b []byte) { b[0]++ }, "wrong header"},
-		{"a leaf flows over the end", leaf + overflow, func(b []byte) { put32(b, 1<<31) }, "wrong header"},
-		{"a leaf flows over into others", l.root + overflow, func(b []byte) { put32(b, 1) }, "used twice"},
-		{"a leaf is of no kind", leaf + flags, func(b []byte) { put16(b, 0x40) }, "no known kind"},
-		{"a leaf is a meta page", leaf + flags, func(b []byte) { put16(b, 0x04) }, "no known kind"},
-		{"a leaf has more elements than fit", leaf + count, func(b []byte) { put16(b, 60000) }, "too many elements"},
-		{"a key is outside its page", leaf + first + 4, func(b []byte) { put32(b, 1<<31) }, "not in it"},
-		{"a key is among the elements", leaf + first + 4, func(b []byte) { put32(b, 0) }, "not in it"},
-		{"a key is longer than its page", leaf + first + 8, func(b []byte) { put32(b, 1<<32-1) }, "not in it"},
-		{"a value is longer than its page", leaf + first + 12, func(b []byte) { put32(b, 1<<32-1) }, "not in it"},
-		{"an element is of no kind", leaf + first, func(b []byte) { put32(b, 2) }, "no known kind"},
-		{"a record is a bucket", leaf + first, func(b []byte) { put32(b, 1) }, "out of range"},
-		{"a key is below the one before", leaf + key(second), func(b []byte) { b[0] = 0 }, "out of order"},
-		{"a key is below what leads to it", leaf + key(first), func(b []byte) { b[0] = 0 }, "out of order"},
-		{"a key is above the next page", leaf + key(last), func(b []byte) { b[0] = 0xff }, "out of order"},
-		{"a branch leads nowhere", l.branch + count, func(b []byte) { put16(b, 0) }, "leads nowhere"},
-		{"a branch leads out of the file", l.branch + first + 8, func(b []byte) { put64(b, 1<<40) }, "out of range"},
-		{"a branch leads to a meta page", l.branch + first + 8, func(b []byte) { put64(b, 1) }, "out of range"},
-		{"a branch leads to itself", l.branch + first + 8, func(b []byte) { put64(b, uint64(l.branch/os.Getpagesize())) }, "used twice"},
-		{"a branch lost a child", l.branch + count, func(b []byte) { put16(b, u16(b)-1) }, "neither used nor free"},
-		{"the list of free pages is none", l.free + flags, func(b []byte) { put16(b, flagLeaf) }, "no known kind"},
-		{"it is longer than its page", l.free + count, func(b []byte) { put16(b, 60000) }, "more pages than it holds"},
-		{"it is far longer than its page", l.free + count, func(b []byte) { put16(b, longCount); put64(b[6:], 1<<62) }, "more pages than it holds"},
-		{"it lost a page", l.free + count, func(b []byte) { put16(b, u16(b)-1) }, "neither used nor free"},
-		{"it has a page twice", l.free + headerSize, func(b []byte) { copy(b, b[8:16]) }, "used twice"},
-		{"it has a page that is used", l.free + headerSize, func(b []byte) { put64(b, uint64(leaf/os.Getpagesize())) }, "used twice"},
-		{"it has a page outside the file", l.free + headerSize, func(b []byte) { put64(b, 1<<40) }, "out of range"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			damaged := append([]byte(nil), content...)
-			c.damage(damaged[c.at:])
-			_, err := reopened(t, path, damaged)
-			wantError(t, err, "is damaged: page", c.says)
-		})
-	}
+	return n
 }
 
 // A file with a damaged byte is refused, or the byte did not matter. A damaged newest meta page cannot be told from one
@@ -290,30 +207,4 @@ func FuzzOpen(f *testing.F) {
 		copy(damaged[int(at)%len(damaged):], with)
 		_, _ = reopened(t, filepath.Join(t.TempDir(), "state.db"), damaged)
 	})
-}
-
-// Beyond 65,534 free pages their list counts in another way, which no store of a usual size reaches.
-func TestManyFreePages(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "large.db")
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{PageSize: 1024, NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const values, size = 70, 1 << 20
-	fill := func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucket([]byte("b"))
-		for i := 0; i < values && err == nil; i++ {
-			err = b.Put([]byte{byte(i)}, make([]byte, size))
-		}
-		return err
-	}
-	empty := func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("b")) }
-	if err := errors.Join(db.Update(fill), db.Update(empty), db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if err := verify(path, bbolt.Options{}); err != nil {
-		t.Errorf("a sound file is refused: %v", err)
-	}
-	_, err = Open(Config{Path: path})
-	wantError(t, err, "another program")
 }

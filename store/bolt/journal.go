@@ -6,29 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"runtime/debug"
 	"strconv"
-	"strings"
 	"sync"
 
 	"go.etcd.io/bbolt"
 
+	"github.com/proxyfleet/fleet/internal/boltfile"
 	"github.com/proxyfleet/fleet/proxy"
 )
 
-// format is the version of what the buckets hold. A file of an earlier one is migrated where readHeader refuses it now,
-// after a copy was made.
-const (
-	format       = 1
-	formatPrefix = "proxyfleet state "
-)
+// format is the version of what the buckets hold.
+const format = 1
 
-// bucketMeta holds the keys below; bucketProxies each record, by namespace/name. All values but the format are sealed.
+// bucketMeta holds the format and the keys below; bucketProxies each record, by namespace/name. All values but the format are
+// sealed.
 const (
-	bucketMeta    = "meta"
+	bucketMeta    = boltfile.Meta
 	bucketProxies = "proxies"
 
-	keyFormat  = "format"
 	keyFleet   = "fleet"
 	keyRecords = "records" // how many there are: bbolt has no checksums from which one that vanished would be missed
 )
@@ -89,7 +84,7 @@ func (j *journal) write(do func(*bbolt.Tx) error) error {
 		return j.failed
 	}
 	var id int
-	err := guard(func() error {
+	err := boltfile.Guard(func() error {
 		return j.update(func(tx *bbolt.Tx) error {
 			id = tx.ID()
 			return do(tx)
@@ -98,7 +93,7 @@ func (j *journal) write(do func(*bbolt.Tx) error) error {
 	if err == nil {
 		return nil
 	}
-	if _, fault := errors.AsType[*faultError](err); fault || j.reached(id) {
+	if _, fault := errors.AsType[*boltfile.FaultError](err); fault || j.reached(id) {
 		j.failed = fmt.Errorf("the state file takes no more writes until it is opened again: %w", err)
 		close(j.ended)
 		return j.failed
@@ -116,7 +111,7 @@ func (j *journal) failure() error {
 // reached says whether the file is in the state that a transaction made, or could not say.
 func (j *journal) reached(id int) bool {
 	last := 0
-	err := guard(func() error {
+	err := boltfile.Guard(func() error {
 		return j.view(func(tx *bbolt.Tx) error {
 			last = tx.ID()
 			return nil
@@ -130,7 +125,7 @@ func (j *journal) reached(id int) bool {
 func (j *journal) shut() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if _, fault := errors.AsType[*faultError](j.failed); fault {
+	if _, fault := errors.AsType[*boltfile.FaultError](j.failed); fault {
 		return j.failed
 	}
 	return j.close()
@@ -154,38 +149,20 @@ func records(tx *bbolt.Tx) (int, error) {
 	return strconv.Atoi(string(b))
 }
 
-// writeHeader makes the buckets of a new file.
+// writeHeader fills a new file.
 func writeHeader(tx *bbolt.Tx, fleet string) error {
 	if _, err := tx.CreateBucket([]byte(bucketProxies)); err != nil {
 		return err
 	}
-	meta, err := tx.CreateBucket([]byte(bucketMeta))
-	if err != nil {
-		return err
-	}
+	meta := tx.Bucket([]byte(bucketMeta))
 	return errors.Join(
-		meta.Put([]byte(keyFormat), []byte(formatPrefix+strconv.Itoa(format))),
 		meta.Put([]byte(keyFleet), seal([]byte(fleet))),
 		meta.Put([]byte(keyRecords), seal([]byte("0"))))
 }
 
-// readHeader checks whose file it is and returns its fleet.
+// readHeader returns whose file it is.
 func readHeader(tx *bbolt.Tx) (fleet string, err error) {
-	meta := tx.Bucket([]byte(bucketMeta))
-	if meta == nil {
-		return "", errors.New("is a database of another program")
-	}
-	version, ours := strings.CutPrefix(string(meta.Get([]byte(keyFormat))), formatPrefix)
-	n, err := strconv.Atoi(version)
-	switch {
-	case !ours:
-		return "", errors.New("is a database of another program")
-	case err != nil || n < 1:
-		return "", fmt.Errorf("is damaged: its format is %q", version)
-	case n > format:
-		return "", fmt.Errorf("has format %d, and this release knows none above %d: run the release that wrote it, or a later one", n, format)
-	}
-	b, err := unseal(meta.Get([]byte(keyFleet)))
+	b, err := unseal(tx.Bucket([]byte(bucketMeta)).Get([]byte(keyFleet)))
 	if err != nil {
 		return "", fmt.Errorf("is damaged: identity of the fleet: %w", err)
 	}
@@ -246,20 +223,3 @@ func unseal(v []byte) ([]byte, error) {
 }
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
-
-// faultError says that bbolt could not go on.
-type faultError struct{ cause any }
-
-func (e *faultError) Error() string { return fmt.Sprintf("the file is damaged: %v", e.cause) }
-
-// guard makes an error of a panic, and of a fault in the memory that a file is mapped to, as when it was cut short under
-// a running process.
-func guard(f func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = &faultError{p}
-		}
-	}()
-	return f()
-}

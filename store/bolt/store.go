@@ -8,17 +8,17 @@ package bolt
 import (
 	"bytes"
 	"cmp"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"regexp"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
-	bbolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/proxyfleet/fleet/internal/boltfile"
 	"github.com/proxyfleet/fleet/proxy"
 )
 
@@ -65,9 +65,6 @@ func Open(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	s, err := open(cfg)
-	if errors.Is(err, bbolterrors.ErrTimeout) {
-		err = errors.New("is in use by another process")
-	}
 	if err != nil {
 		return nil, fmt.Errorf("state file %s: %w", cfg.Path, err)
 	}
@@ -75,19 +72,12 @@ func Open(cfg Config) (*Store, error) {
 }
 
 func open(cfg Config) (*Store, error) {
-	options := &bbolt.Options{Timeout: cmp.Or(cfg.Timeout, time.Second)}
-	if _, err := os.Stat(cfg.Path); errors.Is(err, fs.ErrNotExist) {
-		if err := create(cfg); err != nil {
-			return nil, err
-		}
-	}
-	if err := verify(cfg.Path, *options); err != nil {
-		return nil, err
-	}
-	var db *bbolt.DB
-	err := guard(func() (err error) {
-		db, err = bbolt.Open(cfg.Path, 0o600, options)
-		return err
+	db, err := boltfile.Open(boltfile.Config{
+		Path:    cfg.Path,
+		Kind:    "state",
+		Format:  format,
+		Fill:    func(tx *bbolt.Tx) error { return writeHeader(tx, cmp.Or(cfg.Fleet, strings.ToLower(rand.Text()))) },
+		Options: bbolt.Options{Timeout: cmp.Or(cfg.Timeout, time.Second)},
 	})
 	if err != nil {
 		return nil, err
@@ -103,7 +93,7 @@ func open(cfg Config) (*Store, error) {
 func load(db *bbolt.DB, cfg Config) (*Store, error) {
 	var fleet string
 	var records []proxy.Record
-	err := guard(func() error {
+	err := boltfile.Guard(func() error {
 		return db.View(func(tx *bbolt.Tx) (err error) {
 			if fleet, err = readHeader(tx); err == nil {
 				records, err = readRecords(tx)

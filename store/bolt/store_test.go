@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/bbolt"
 
+	"github.com/proxyfleet/fleet/internal/boltfile"
 	"github.com/proxyfleet/fleet/proxy"
 	"github.com/proxyfleet/fleet/proxy/storetest"
 	"github.com/proxyfleet/fleet/secret"
@@ -226,10 +227,10 @@ func TestForeignFiles(t *testing.T) {
 		}), []string{"another program"}},
 		{"a database of another program, with a bucket of the same name", other(func(tx *bbolt.Tx) error {
 			b, err := tx.CreateBucket([]byte(bucketMeta))
-			return errors.Join(err, b.Put([]byte(keyFormat), []byte("1")))
+			return errors.Join(err, b.Put([]byte(boltfile.KeyFormat), []byte("1")))
 		}), []string{"another program"}},
-		{"a later format", setMeta(keyFormat, "proxyfleet state 2"), []string{"format 2", "later"}},
-		{"a format that is no number", setMeta(keyFormat, "proxyfleet state x"), []string{"damaged", "format"}},
+		{"a later format", setMeta(boltfile.KeyFormat, "proxyfleet state 2"), []string{"format 2", "later"}},
+		{"a format that is no number", setMeta(boltfile.KeyFormat, "proxyfleet state x"), []string{"damaged", "format"}},
 		{"an identity that was edited", setMeta(keyFleet, "00000000 test"), []string{"damaged", "identity"}},
 		{"a number of records that was edited", setMeta(keyRecords, "00000000 3"), []string{"damaged", "number of records"}},
 		{"a record that vanished", ours(func(tx *bbolt.Tx) error {

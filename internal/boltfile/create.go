@@ -1,21 +1,19 @@
-package bolt
+package boltfile
 
 import (
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"go.etcd.io/bbolt"
 )
 
-// create makes an empty store of a fleet. The file gets its name when it is whole, and never in the place of one that
-// another process made meanwhile. A crash leaves at most a file of another name, which nobody misses.
-func create(cfg Config) error {
-	folder, name := filepath.Split(cfg.Path)
+// create makes a new file. It gets its name when it is whole, and never in the place of one that another process made
+// meanwhile. A crash leaves at most a file of another name, which nobody misses.
+func create(c Config) error {
+	folder, name := filepath.Split(c.Path)
 	folder = cmp.Or(folder, ".")
 	f, err := os.CreateTemp(folder, name+".new-*") // readable by its owner alone
 	if err != nil {
@@ -26,21 +24,26 @@ func create(cfg Config) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := initialize(whole, cmp.Or(cfg.Fleet, strings.ToLower(rand.Text()))); err != nil {
+	if err := c.initialize(whole); err != nil {
 		return err
 	}
-	if err := os.Link(whole, cfg.Path); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Link(whole, c.Path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return syncFolder(folder)
 }
 
-func initialize(path, fleet string) error {
-	db, err := bbolt.Open(path, 0o600, nil)
+func (c Config) initialize(path string) error {
+	db, err := bbolt.Open(path, 0o600, &c.Options)
 	if err != nil {
 		return err
 	}
-	err = db.Update(func(tx *bbolt.Tx) error { return writeHeader(tx, fleet) })
+	err = db.Update(func(tx *bbolt.Tx) error {
+		if err := c.writeFormat(tx); err != nil {
+			return err
+		}
+		return c.Fill(tx)
+	})
 	return errors.Join(err, db.Close())
 }
 

@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"bytes"
@@ -7,46 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"os"
-
-	"go.etcd.io/bbolt"
-	bbolterrors "go.etcd.io/bbolt/errors"
 )
-
-// verify says what is wrong with a file. bbolt maps a file into memory and follows the numbers in it wherever they lead:
-// one that is cut short ends the process, and one that is damaged may read as one with less in it. So every page is read
-// first by code that believes nothing.
-func verify(path string, options bbolt.Options) error {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return err
-	case info.IsDir():
-		return errors.New("is a directory")
-	case !info.Mode().IsRegular():
-		return errors.New("is not a regular file")
-	case info.Size() == 0:
-		return errors.New("is empty: a store never leaves such a file; remove it to begin with no proxies")
-	}
-	options.ReadOnly = true // which keeps writers out
-	db, err := bbolt.Open(path, 0o600, &options)
-	if errors.Is(err, bbolterrors.ErrTimeout) || errors.Is(err, os.ErrPermission) {
-		return err
-	}
-	if err != nil {
-		return fmt.Errorf("is not a state file, or damaged: %w", err)
-	}
-	defer db.Close()
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if info, err = f.Stat(); err != nil {
-		return err
-	}
-	return newChecker(f, int64(db.Info().PageSize)).check(info.Size())
-}
 
 // The layout of a file of bbolt: pages, each with a header, in the byte order of the machine. The first two are metas, of
 // which the valid one with the higher transaction counts. Others are nodes of a B+tree, or list the pages that are free. A
@@ -84,11 +45,10 @@ type meta struct {
 type checker struct {
 	file     io.ReaderAt
 	pageSize int64
+	listless bool   // a file without a list of free pages is a good one
 	pages    uint64 // how many there are
 	used     []bool // those that were met
 }
-
-func newChecker(f io.ReaderAt, pageSize int64) *checker { return &checker{file: f, pageSize: pageSize} }
 
 func damaged(page uint64, what string) error { return fmt.Errorf("is damaged: page %d %s", page, what) }
 
@@ -105,8 +65,15 @@ func (c *checker) check(size int64) error {
 	if err := c.node(m.root, nil, nil); err != nil {
 		return err
 	}
-	if err := c.freelist(m.freelist); err != nil {
-		return err
+	switch {
+	case m.freelist != noPages:
+		if err := c.freelist(m.freelist); err != nil {
+			return err
+		}
+	case c.listless:
+		return nil // every page that is not used is free
+	default:
+		return errors.New("is a database of another program: it has no list of free pages")
 	}
 	for id := uint64(firstNode); id < c.pages; id++ {
 		if !c.used[id] {
@@ -301,9 +268,6 @@ func (c *checker) bucket(id uint64, value []byte) error {
 
 // freelist reads the list of the pages that are free.
 func (c *checker) freelist(id uint64) error {
-	if id == noPages {
-		return errors.New("is a database of another program: it has no list of free pages")
-	}
 	p, err := c.read(id)
 	if err != nil {
 		return err
