@@ -242,3 +242,20 @@ func ExampleNew() {
 	// Store: is required
 	// MaxInstances["rack"]: must be a positive number for a configured provider
 }
+
+// An explanation says why a proxy is as it is: here nothing can be made, for its provider is a slip of the pen.
+func ExampleFleet_Explain() {
+	store := proxy.NewMemory(proxy.MemoryConfig{Fleet: "crawl"})
+	f, err := fleet.New(fleet.Config{Fleet: "crawl", Store: store, Providers: map[string]provider.Provider{"rack": &rack{}}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	key := fleet.Key{Namespace: "default", Name: "berlin"}
+	if _, err := store.Put(context.Background(), key, proxy.Declaration{Spec: fleet.Spec{Provider: "rakc"}}, "example"); err != nil {
+		fmt.Println(err)
+	}
+	e, err := f.Explain(context.Background(), key)
+	fmt.Println(e.Problem, err)
+	// Output: plan: UnknownProvider: no provider "rakc" is configured <nil>
+}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/proxyfleet/fleet/proxy"
@@ -153,6 +154,9 @@ func (q *queue) logFailure(ctx context.Context, k proxy.Key, err error) {
 	level := slog.LevelWarn
 	if last := q.last(k); last != nil && last.Err != nil && last.Err.Error() == err.Error() {
 		level = slog.LevelDebug
+	}
+	if t, ok := errors.AsType[*tracedError](err); ok {
+		ctx = trace.ContextWithSpanContext(ctx, t.span)
 	}
 	q.log.Log(ctx, level, "reconcile failed", "proxy", k, "failures", q.work.NumRequeues(k)+1, "err", err)
 }

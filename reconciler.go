@@ -132,7 +132,10 @@ func (r *Reconciler) reconcile(ctx context.Context, p *proxy.Proxy) (res Result,
 			p.Key, p.Status.Format, proxy.StatusFormat)
 	}
 	ctx, span := r.start(ctx, "Reconcile Proxy", p)
-	defer func() { end(ctx, span, err) }()
+	defer func() {
+		end(ctx, span, err)
+		err = spanned(err, span)
+	}()
 	pass := &pass{Reconciler: r, p: p, s: p.Status.Clone(), now: time.Now()}
 	key, before := p.Key, pass.provisioned()
 	res, err = pass.run(ctx)
@@ -163,6 +166,21 @@ func end(ctx context.Context, span trace.Span, err error) {
 		}
 	}
 	span.End()
+}
+
+// tracedError is an error that knows the span in which it happened, so that who logs it can name the trace.
+type tracedError struct {
+	error
+	span trace.SpanContext
+}
+
+func (e *tracedError) Unwrap() error { return e.error }
+
+func spanned(err error, span trace.Span) error {
+	if c := span.SpanContext(); err != nil && c.IsValid() {
+		return &tracedError{err, c}
+	}
+	return err
 }
 
 // pass is one pass over one proxy.

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,10 @@ func (t *traces) Start(ctx context.Context, name string, _ ...trace.SpanStartOpt
 }
 
 func (s *span) IsRecording() bool { return true }
+
+func (s *span) SpanContext() trace.SpanContext {
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
+}
 
 func (s *span) SetAttributes(all ...attribute.KeyValue) {
 	for _, a := range all {
@@ -131,4 +136,34 @@ func TestSpansCostNothing(t *testing.T) {
 	if allocs > 1 {
 		t.Errorf("a span that nobody keeps takes %v allocations", allocs)
 	}
+}
+
+// correlated is a log that keeps the trace of each line.
+type correlated struct {
+	slog.Handler
+	lines []string
+}
+
+func (c *correlated) Handle(ctx context.Context, r slog.Record) error {
+	c.lines = append(c.lines, r.Message+" "+trace.SpanContextFromContext(ctx).TraceID().String())
+	return nil
+}
+
+func (c *correlated) Enabled(context.Context, slog.Level) bool { return true }
+
+// TestFailuresAreTraced: the line of a pass that failed leads to its trace.
+func TestFailuresAreTraced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, log := newWorld(t, ready(time.Minute)), &correlated{}
+		w.reconciler.Tracer = &traces{}
+		w.cloud.get = func(context.Context) (provider.Instance, error) {
+			return provider.Instance{}, failure("get", provider.ErrTransient)
+		}
+		q := newQueue(w.reconciler, slog.New(log))
+		q.pass(t.Context(), one)
+		q.work.ShutDown()
+		if diff := cmp.Diff([]string{"reconcile failed 01000000000000000000000000000000"}, log.lines); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
 }
