@@ -198,13 +198,13 @@ const clockSkew = 5 * time.Second
 // announce logs what Create has made or met. While it has made nothing yet, the condition says how far it is.
 func (p *pass) announce(ctx context.Context, w wish, got provider.Instance) {
 	last := p.s.Instance
-	what := "instance created"
-	if got.Marks.Hash != w.hash || !got.Created.IsZero() && got.Created.Before(last.Planned.Std().Add(-clockSkew)) {
-		what = "instance met"
-	}
-	if got.Incarnation != "" {
-		p.Logger.InfoContext(ctx, what, "proxy", p.p.Key, "provider", last.Provider, "id", got.ID, "incarnation", got.Incarnation,
-			"attempt", last.Attempt)
+	log := p.Logger.With("proxy", p.p.Key, "provider", last.Provider, "id", got.ID, "incarnation", got.Incarnation, "attempt", last.Attempt)
+	switch old := last.Planned.Std().Add(-clockSkew); {
+	case got.Incarnation == "":
+	case got.Marks.Hash != w.hash, !got.Created.IsZero() && got.Created.Before(old):
+		log.InfoContext(ctx, "instance met")
+	default:
+		log.InfoContext(ctx, "instance created")
 	}
 }
 
