@@ -147,6 +147,42 @@ func TestExplainBackoff(t *testing.T) {
 	})
 }
 
+// TestExplainOutdated: what counts is the mark of the instance that is there, and while nobody can say, what was written down.
+func TestExplainOutdated(t *testing.T) {
+	same := there(provider.Running, "i-1")
+	other := there(provider.Running, "i-1", otherPort)
+	tests := []struct {
+		name    string
+		record  *proxy.Proxy
+		answers provider.Instance
+		err     error
+		want    bool
+	}{
+		{"as declared", ready(time.Minute), same, nil, false},
+		{"edited", ready(time.Minute, otherPort), same, nil, true},
+		{"of an attempt before the edit", ready(time.Minute), other, nil, true},
+		{"edited back", ready(time.Minute, func(p *proxy.Proxy) { p.Status.Instance.Hash = other.Marks.Hash }), same, nil, false},
+		{"edited, and the provider fails", ready(time.Minute, otherPort), same, failure("get", provider.ErrTransient), true},
+		{"the provider fails", ready(time.Minute), other, failure("get", provider.ErrTransient), false},
+		{"nothing was met yet", planned(time.Minute, otherPort), provider.Instance{}, failure("get", provider.ErrNotFound), false},
+		{"on its way out", ready(time.Minute, otherPort, deleting), same, nil, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &cloud{name: "cloud", journal: &journal{}, get: func(context.Context) (provider.Instance, error) { return test.answers, test.err }}
+				s := newSite(t, func(cfg *Config) {
+					cfg.Store = proxy.NewMemory(proxy.MemoryConfig{Records: []proxy.Record{{Proxy: *test.record}}})
+					cfg.Providers["cloud"] = c
+				})
+				if e := s.explain(); e.Outdated != test.want || e.Problem != nil || !errors.Is(e.Observed.Err, test.err) {
+					t.Errorf("outdated %v, want %v: %+v", e.Outdated, test.want, e)
+				}
+			})
+		})
+	}
+}
+
 // deaf is a provider whose Get hears nobody.
 type deaf struct {
 	provider.Provider
@@ -179,14 +215,14 @@ func TestExplainHangs(t *testing.T) {
 		d.mu.Lock()
 		d.wait = wait
 		d.mu.Unlock()
-		for i := range 2 * looks {
+		for i := range 6 {
 			began := time.Now()
 			e := s.explain()
 			if took := time.Since(began); took != 5*time.Second {
 				t.Errorf("explanation %d took %v", i, took)
 			}
 			want := "has not answered within 5s"
-			if i >= looks {
+			if i >= 3 {
 				want = "has not answered earlier calls"
 			}
 			if e.Observed.Err == nil || !strings.Contains(e.Observed.Err.Error(), want) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -453,7 +454,8 @@ func TestPaceWaiting(t *testing.T) {
 // TestPaceNotice: what those that wait are told is told anew at most once a minute, for each of them has it in its status.
 func TestPaceNotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, ready(time.Minute, otherPort), named("a", retiring(time.Minute)), named("b", ready(time.Hour)))
+		w, log := newWorld(t, ready(time.Minute, otherPort), named("a", retiring(time.Minute)), named("b", ready(time.Hour))), &paper{}
+		w.reconciler.Logger = slog.New(slog.NewTextHandler(log, nil))
 		told := func() string {
 			t.Helper()
 			if _, err := w.reconcile(); err != nil {
@@ -479,6 +481,9 @@ func TestPaceNotice(t *testing.T) {
 		time.Sleep(time.Second)
 		if now := told(); !strings.Contains(now, "2 of at most 1") {
 			t.Errorf("told %q after a minute", now)
+		}
+		if lines := log.said(); lines != nil {
+			t.Errorf("to wait is nothing that anybody would act on: %q", lines)
 		}
 	})
 }
