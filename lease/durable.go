@@ -77,12 +77,8 @@ func (m *Memory) noteLease(h *held) {
 	if m.config.Log == nil {
 		return
 	}
-	r := Record{Lease: h.id, Key: h.granted.Key, Incarnation: h.granted.Incarnation, Target: h.target}
+	r := recordOf(h.slot)
 	switch {
-	case !h.open():
-		r.Ended = h.forget.Add(-m.config.CooldownWindow)
-		m.note(r)
-		return
 	case h.request != nil:
 		request := h.request.Request
 		r.Request, r.Moved, r.Place = &request, h.request.moved, slices.Index(h.request.leases, h)
@@ -91,6 +87,20 @@ func (m *Memory) noteLease(h *held) {
 	}
 	r.Expires, r.TTL = h.expires, h.ttl
 	m.note(r)
+}
+
+func (m *Memory) noteEnd(h *held, at time.Time) {
+	if m.config.Log == nil {
+		return
+	}
+	r := recordOf(h.slot)
+	r.Ended = at
+	m.note(r)
+}
+
+// recordOf is the part of a record that open leases and ended ones have in common.
+func recordOf(t *slot) Record {
+	return Record{Lease: t.id, Key: t.granted.Key, Incarnation: t.granted.Incarnation, Target: t.target}
 }
 
 func (m *Memory) noteSession(s *session) {
@@ -130,7 +140,9 @@ func (m *Memory) restore() error {
 	if err != nil {
 		return fmt.Errorf("lease: the log cannot be read: %w", err)
 	}
-	m.restoreLeases(leases, now)
+	if err := m.restoreLeases(leases, now); err != nil {
+		return err
+	}
 	for _, r := range cooldowns {
 		m.restoreCooldown(r, now)
 	}
@@ -144,7 +156,7 @@ func (m *Memory) restoreSession(r Record, now time.Time) {
 }
 
 // restoreLeases takes leases over in the order in which they expire or have ended.
-func (m *Memory) restoreLeases(records []Record, now time.Time) {
+func (m *Memory) restoreLeases(records []Record, now time.Time) error {
 	for i := range records {
 		r := &records[i]
 		if r.Ended.IsZero() {
@@ -155,23 +167,28 @@ func (m *Memory) restoreLeases(records []Record, now time.Time) {
 	}
 	slices.SortFunc(records, func(a, b Record) int { return later(a.Expires, a.Ended).Compare(later(b.Expires, b.Ended)) })
 	for _, r := range records {
-		h := &held{id: r.Lease, granted: &Candidate{Key: r.Key, Incarnation: r.Incarnation}, bare: true,
-			target: r.Target, ttl: r.TTL, expires: r.Expires}
-		m.leases[h.id] = h
+		t, ok := m.shelf.claim(r.Lease)
+		if !ok {
+			return errors.New("lease: the log has two leases in one place, or an ID that no store gave")
+		}
+		t.granted, t.bare, t.target = &Candidate{Key: r.Key, Incarnation: r.Incarnation}, true, r.Target
 		if !r.Ended.IsZero() {
-			h.forget = r.Ended.Add(m.config.CooldownWindow)
-			m.past.push(h)
+			m.shelf.keep(t, r.Ended.Add(m.config.CooldownWindow))
 			continue
 		}
+		h := m.shelf.hold(t, m.restored(r))
+		h.ttl, h.expires = r.TTL, r.Expires
 		m.expiry.add(h)
-		m.restored(r).open.put(h)
+		h.proxy.open.put(h)
 		m.restoreRequest(h, r)
 	}
+	m.shelf.ready()
 	for id, a := range m.requests {
 		if slices.Contains(a.leases, nil) {
 			delete(m.requests, id) // no store leaves such a log
 		}
 	}
+	return nil
 }
 
 // restoreRequest makes a lease an answer again to the request that got it.
@@ -206,7 +223,7 @@ func (m *Memory) restoreCooldown(r Record, now time.Time) {
 	} else {
 		c.until = onThisClock(r.Until, now, r.Window)
 	}
-	if trial := m.leases[r.Trial]; trial != nil && trial.open() {
+	if trial := m.shelf.findOpen(r.Trial); trial != nil {
 		c.trial = trial
 		return
 	}

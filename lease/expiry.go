@@ -34,7 +34,7 @@ func (e *expiry) add(h *held) {
 		l = &expiring{ttl: h.ttl, first: h}
 		e.lists[h.ttl] = l
 	} else {
-		h.before, l.last.after = l.last, h
+		h.before, l.last.later = l.last, h
 	}
 	l.last, h.list = h, l
 	if l.first == h {
@@ -46,17 +46,17 @@ func (e *expiry) add(h *held) {
 func (e *expiry) drop(h *held) {
 	l := h.list
 	if h.before == nil {
-		l.first = h.after
+		l.first = h.later
 	} else {
-		h.before.after = h.after
+		h.before.later = h.later
 	}
-	if h.after == nil {
+	if h.later == nil {
 		l.last = h.before
 	} else {
-		h.after.before = h.before
+		h.later.before = h.before
 	}
 	wasFirst := h.before == nil
-	h.list, h.before, h.after = nil, nil, nil
+	h.list, h.before, h.later = nil, nil, nil
 	switch {
 	case l.first == nil:
 		delete(e.lists, l.ttl)

@@ -6,28 +6,23 @@ import (
 	"time"
 )
 
-// held is a lease as the store keeps it: while it is open, and then for one cooldown window more, because a report may
-// come late.
+// held is an open lease.
 type held struct {
-	id      string
-	granted *Candidate // as it was when the lease was granted
-	bare    bool       // granted is from the log, and has no more than the names
-	target  string
+	*slot
+	proxy   *member
 	ttl     time.Duration
 	since   time.Time // when it was granted; zero where an earlier process did
 	expires time.Time
-	request *answered // what got it, if that has an ID and the lease is open
+	request *answered // what got it, if that has an ID
 	session *session  // of the request, if it has one
 
-	slot          int       // its place among the open leases of its proxy
-	list          *expiring // with those that have its TTL, while it is open
-	before, after *held     // there; once it has ended, after is the one that ended next
-	forget        time.Time // when to forget it; zero while it is open
+	at            int       // its place among the open leases of its proxy
+	list          *expiring // with those that have its TTL
+	before, later *held     // there
 }
 
 func (h *held) due() time.Time { return h.expires }
-func (h *held) place() *int    { return &h.slot }
-func (h *held) open() bool     { return h.forget.IsZero() }
+func (h *held) place() *int    { return &h.at }
 
 func (h *held) lease() Lease {
 	return Lease{ID: h.id, Proxy: h.granted.Endpoint, Target: h.target, Expires: h.expires, TTL: h.ttl}
@@ -59,25 +54,3 @@ func (r Request) same(other Request) bool {
 }
 
 func (r Request) count() int { return cmp.Or(r.Count, 1) }
-
-// past is the leases that have ended, in that order, which is the order in which they are forgotten.
-type past struct{ first, last *held }
-
-func (p *past) push(h *held) {
-	if p.first == nil {
-		p.first = h
-	} else {
-		p.last.after = h
-	}
-	p.last = h
-}
-
-// pop takes out the first lease that is to be forgotten by now, or returns nil.
-func (p *past) pop(now time.Time) *held {
-	h := p.first
-	if h == nil || h.forget.After(now) {
-		return nil
-	}
-	p.first, h.after = h.after, nil
-	return h
-}

@@ -1,11 +1,8 @@
 package lease
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"crypto/rand"
-	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -33,17 +30,15 @@ type Memory struct {
 	index    index              // of those that are known
 	front    Rank               // of the proxy that was granted last
 	grants   uint64
-	leases   map[string]*held // by ID, open and ended
-	expiry   expiry           // of the open ones
-	past     past             // the ended ones
+	shelf    shelf  // of leases, open and ended
+	expiry   expiry // of the open ones
 	requests map[string]*answered
 	changing timeline[*cooldown] // those that change by themselves
 	closed   int                 // how many cooldowns are not open again
 	sessions map[string]*session
 	resting  timeline[*session] // by when they are forgotten
 	waiting  waiting
-	chance   *bufio.Reader // random bytes
-	noted    []Record      // what the operation under way has changed, for the log
+	noted    []Record // what the operation under way has changed, for the log
 
 	logged atomic.Uint64 // the number of the last record that the log was given
 }
@@ -61,12 +56,11 @@ func NewMemory(c Config) (*Memory, error) {
 		config:   c,
 		members:  map[string]*member{},
 		index:    newIndex(),
-		leases:   map[string]*held{},
+		shelf:    newShelf(),
 		expiry:   expiry{lists: map[time.Duration]*expiring{}},
 		requests: map[string]*answered{},
 		sessions: map[string]*session{},
 		waiting:  waiting{queues: map[string]*queue{}, byID: map[string][]*waiter{}},
-		chance:   bufio.NewReader(rand.Reader),
 	}
 	if err := m.restore(); err != nil {
 		return nil, err
@@ -141,7 +135,7 @@ func (m *Memory) Counts() map[string]int {
 	m.advance()
 	counts := map[string]int{}
 	for _, l := range m.expiry.lists {
-		for h := l.first; h != nil; h = h.after {
+		for h := l.first; h != nil; h = h.later {
 			counts[h.granted.Key]++
 		}
 	}
@@ -209,8 +203,8 @@ func (m *Memory) giveBack(g Grant) {
 	defer m.unlock()
 	now := m.advance()
 	for _, l := range g.Leases {
-		h := m.leases[l.ID]
-		if h == nil || !h.open() {
+		h := m.shelf.findOpen(l.ID)
+		if h == nil {
 			continue
 		}
 		if r := h.request; r != nil {
@@ -243,14 +237,14 @@ func (m *Memory) renew(id string, ttl time.Duration) (Lease, error) {
 	m.mu.Lock()
 	defer m.unlock()
 	now := m.advance()
-	h := m.leases[id]
+	h := m.shelf.findOpen(id)
 	switch {
 	case m.dead != nil:
 		return Lease{}, m.dead
-	case h == nil || !h.open():
+	case h == nil:
 		return Lease{}, ErrUnknown
 	}
-	p := m.leased(h)
+	p := m.leased(h.slot)
 	if p == nil {
 		return Lease{}, ErrProxyGone
 	}
@@ -281,7 +275,7 @@ func (m *Memory) release(id string) {
 	m.mu.Lock()
 	defer m.unlock()
 	now := m.advance()
-	if h := m.leases[id]; h != nil && h.open() {
+	if h := m.shelf.findOpen(id); h != nil {
 		m.end(h, now, "released")
 		m.serve(now)
 	}
@@ -312,23 +306,23 @@ func (m *Memory) report(id string, r Report) (hurry string, err error) {
 	m.mu.Lock()
 	defer m.unlock()
 	now := m.advance()
-	h := m.leases[id]
+	t := m.shelf.find(id)
 	switch {
 	case m.dead != nil:
 		return "", m.dead
-	case h == nil:
+	case t == nil:
 		return "", ErrUnknown
 	}
-	p := m.leased(h)
+	p := m.leased(t)
 	if p == nil {
 		return "", nil
 	}
-	target := cmp.Or(r.Target, h.target)
+	target := cmp.Or(r.Target, t.target)
 	switch r.Outcome {
 	case OK:
-		m.succeed(p, h, target, now)
+		m.succeed(p, t, target, now)
 	case RateLimited, Banned:
-		m.cool(p, h, target, now)
+		m.cool(p, t, target, now)
 	case Failed:
 		if p.hurry(now) {
 			hurry = p.candidate.Key
@@ -348,10 +342,10 @@ func (m *Memory) instance(key, incarnation string) *member {
 }
 
 // leased returns the proxy of a lease, or nil if that very instance is gone.
-func (m *Memory) leased(h *held) *member {
-	p := m.instance(h.granted.Key, h.granted.Incarnation)
-	if p != nil && h.bare {
-		h.granted, h.bare = p.candidate, false
+func (m *Memory) leased(t *slot) *member {
+	p := m.instance(t.granted.Key, t.granted.Incarnation)
+	if p != nil && t.bare {
+		t.granted, t.bare = p.candidate, false
 	}
 	return p
 }
@@ -362,9 +356,8 @@ func (m *Memory) advance() time.Time {
 	for h := m.expiry.first(); h != nil && !h.expires.After(now); h = m.expiry.first() {
 		m.end(h, h.expires, "expired")
 	}
-	for h := m.past.pop(now); h != nil; h = m.past.pop(now) {
-		delete(m.leases, h.id)
-		m.note(Record{Lease: h.id, Gone: true})
+	for id := m.shelf.forget(now); id != ""; id = m.shelf.forget(now) {
+		m.note(Record{Lease: id, Gone: true})
 	}
 	for c, ok := m.changing.first(); ok && !c.change.After(now); c, ok = m.changing.first() {
 		m.change(c, now)
@@ -399,7 +392,7 @@ func (m *Memory) repeat(earlier *answered, r *Request) answer {
 		return answer{err: ErrRequestMismatch}
 	}
 	for _, h := range earlier.leases {
-		if h.bare && m.leased(h) == nil {
+		if h.bare && m.leased(h.slot) == nil {
 			return answer{err: ErrNotReady} // nobody has set the proxy since the start
 		}
 	}
@@ -486,20 +479,9 @@ func (m *Memory) grant(proxies []*member, r *Request, now time.Time) answer {
 	return answer{grant: grantOf(leases, moved)}
 }
 
-// newID returns a name that nobody can guess: 26 letters and digits with five random bits each.
-func (m *Memory) newID() string {
-	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-	var id [26]byte
-	_, _ = io.ReadFull(m.chance, id[:]) // never fails
-	for i, b := range id {
-		id[i] = letters[b%32]
-	}
-	return string(id[:])
-}
-
 func (m *Memory) grantOne(p *member, r *Request, now time.Time) *held {
-	h := &held{id: m.newID(), granted: p.candidate, target: r.Target, ttl: r.TTL, since: now, expires: now.Add(r.TTL)}
-	m.leases[h.id] = h
+	h := m.shelf.open(p)
+	h.target, h.ttl, h.since, h.expires = r.Target, r.TTL, now, now.Add(r.TTL)
 	m.expiry.add(h)
 	for _, c := range p.concerning(r.Target) {
 		if c != nil && c.wantsTrial() {
@@ -542,7 +524,7 @@ func (m *Memory) unfile(h *held) {
 
 // end ends an open lease at a moment that may have passed.
 func (m *Memory) end(h *held, at time.Time, how string) {
-	p := m.members[h.granted.Key]
+	p := h.proxy
 	m.expiry.drop(h)
 	p.open.drop(h)
 	for _, c := range p.concerning(h.target) {
@@ -555,10 +537,8 @@ func (m *Memory) end(h *held, at time.Time, how string) {
 		}
 	}
 	m.unfile(h)
-	h.session = nil
-	h.forget = at.Add(m.config.CooldownWindow)
-	m.past.push(h)
-	m.noteLease(h)
+	m.noteEnd(h, at)
+	m.shelf.end(h, at.Add(m.config.CooldownWindow))
 	m.stir(p, at)
 	m.tidy(p)
 	m.config.Recorder.LeaseEnded(how)
@@ -575,7 +555,7 @@ func (m *Memory) stir(p *member, now time.Time) {
 }
 
 // cool starts a cooldown for a ban that a lease reports.
-func (m *Memory) cool(p *member, by *held, target string, now time.Time) {
+func (m *Memory) cool(p *member, by *slot, target string, now time.Time) {
 	c := p.cooldowns[target]
 	if c == nil {
 		c = m.newCooldown(p, target)
@@ -608,9 +588,9 @@ func (m *Memory) newCooldown(p *member, target string) *cooldown {
 // succeed forgets the cooldowns that a success at a target refutes: the one of that target, and the one of the proxy as a
 // whole, because whoever is served at one target is not refused everywhere. While a pair cools, or another lease tries it, a
 // success says nothing: it may be older than the ban.
-func (m *Memory) succeed(p *member, by *held, target string, now time.Time) {
+func (m *Memory) succeed(p *member, by *slot, target string, now time.Time) {
 	for _, c := range p.concerning(target) {
-		if c != nil && (c.trial == by || c.opened) {
+		if c != nil && (c.opened || c.trial != nil && c.trial.slot == by) {
 			m.drop(c)
 		}
 	}
