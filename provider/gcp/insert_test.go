@@ -366,3 +366,24 @@ func TestStrangeAnswers(t *testing.T) {
 		})
 	}
 }
+
+// That the name was taken may be told only when the operation ends. It is no failure: whoever has the name is met.
+func TestATakenNameThatIsToldLater(t *testing.T) {
+	cloud, url := start(t, gcptest.Config{Insert: 20 * time.Millisecond})
+	p := open(t, "f", url, nil)
+	r := named("us-central1-a", "u")
+	cloud.Inject(gcptest.Fault{Method: "instances.insert", Vanishes: true, FailStatus: 409,
+		Fails: failed("RESOURCE_ALREADY_EXISTS", "The resource already exists", "")})
+	mustCreate(t, p, r)
+	eventually(t, "the operation has ended", func() bool {
+		_, err := p.Get(t.Context(), ref(r))
+		if e, ok := errors.AsType[*provider.Error](err); ok && e.CreateFailed {
+			t.Fatalf("Get returned %v, and the create met what is there", err)
+		}
+		return provider.ClassOf(err) == provider.ErrNotFound
+	})
+	plant(cloud, r)
+	if in, err := p.Get(t.Context(), ref(r)); err != nil || in.State != provider.Running {
+		t.Errorf("Get returned %+v, %v, want who has the name", in, err)
+	}
+}

@@ -240,3 +240,54 @@ func capture(t *testing.T, do func()) string {
 	}
 	return string(text)
 }
+
+// One machine that boots among many that run is asked for directly: a list would be dearer.
+func TestRequestsForOneThatStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := bubble(t, gcptest.Config{Boot: time.Minute, Insert: time.Minute})
+		r := named("us-central1-a", "u")
+		mustCreate(t, p, r)
+		for range 11 {
+			time.Sleep(5 * time.Second)
+			if in, err := p.Get(t.Context(), ref(r)); err != nil || in.State != provider.Provisioning {
+				t.Errorf("Get returned %+v, %v, want it on its way", in, err)
+			}
+		}
+		if n := cloud.Requests(); n["instances.aggregatedList"] > 1 || n["zoneOperations.get"] != 11 {
+			t.Errorf("the requests are %v, want one list at most, and the operation once a poll", n)
+		}
+	})
+}
+
+// A list that lags by a minute does not bring back what was deleted.
+func TestALaggingListDoesNotRevive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := bubble(t, gcptest.Config{Stop: time.Hour})
+		gcp.Over(p, inMemory{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.URL.Path, "/aggregated/") {
+				cloud.Lag(time.Minute)
+				defer cloud.Lag(0)
+			}
+			cloud.ServeHTTP(w, r)
+		})})
+		r := named("us-central1-a", "u")
+		plant(cloud, r)
+		time.Sleep(2 * time.Minute)
+		in, err := p.Get(t.Context(), ref(r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Delete(t.Context(), provider.Ref{ID: in.ID, UID: "u", Incarnation: in.Incarnation}); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			time.Sleep(time.Second)
+			if in, err := p.Get(t.Context(), ref(r)); err != nil || in.State != provider.Terminating {
+				t.Errorf("Get returned %+v, %v, want it Terminating", in, err)
+			}
+		}
+		if cloud.Requests()["instances.aggregatedList"] < 2 {
+			t.Error("no list was read that could have misled it")
+		}
+	})
+}
