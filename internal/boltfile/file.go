@@ -25,7 +25,9 @@ type Config struct {
 	Format int
 	// Fill puts into a new file what it needs beside its format.
 	Fill func(*bbolt.Tx) error
-	// Options are those of bbolt, of which Timeout bounds the wait for another process that holds the file.
+	// Options are those of bbolt, of which Timeout bounds the wait for another process that holds the file. The list of free
+	// pages must be in the file: without it bbolt looks for them in a goroutine that [Guard] does not guard, even when a
+	// write has failed.
 	Options bbolt.Options
 }
 
@@ -100,7 +102,7 @@ func verify(c Config) error {
 	if info, err = f.Stat(); err != nil {
 		return err
 	}
-	check := &checker{file: f, pageSize: int64(db.Info().PageSize), listless: c.Options.NoFreelistSync}
+	check := &checker{file: f, pageSize: int64(db.Info().PageSize)}
 	return check.check(info.Size())
 }
 

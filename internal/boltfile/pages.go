@@ -45,7 +45,6 @@ type meta struct {
 type checker struct {
 	file     io.ReaderAt
 	pageSize int64
-	listless bool   // a file without a list of free pages is a good one
 	pages    uint64 // how many there are
 	used     []bool // those that were met
 }
@@ -65,15 +64,8 @@ func (c *checker) check(size int64) error {
 	if err := c.node(m.root, nil, nil); err != nil {
 		return err
 	}
-	switch {
-	case m.freelist != noPages:
-		if err := c.freelist(m.freelist); err != nil {
-			return err
-		}
-	case c.listless:
-		return nil // every page that is not used is free
-	default:
-		return errors.New("is a database of another program: it has no list of free pages")
+	if err := c.freelist(m.freelist); err != nil {
+		return err
 	}
 	for id := uint64(firstNode); id < c.pages; id++ {
 		if !c.used[id] {
@@ -268,6 +260,9 @@ func (c *checker) bucket(id uint64, value []byte) error {
 
 // freelist reads the list of the pages that are free.
 func (c *checker) freelist(id uint64) error {
+	if id == noPages {
+		return errors.New("is a database of another program: it has no list of free pages")
+	}
 	p, err := c.read(id)
 	if err != nil {
 		return err
