@@ -30,7 +30,7 @@ func TestBackup(t *testing.T) {
 	if diff := cmp.Diff([]any{before.UID, before.InstanceID, before.Host}, []any{after.UID, after.InstanceID, after.Host}); diff != "" {
 		t.Errorf("the fleet is another one (-before +after):\n%s", diff)
 	}
-	if left, err := os.ReadDir(p.dir); err != nil || len(left) != 3 {
-		t.Errorf("there are %v, %v, want the documents, the state and the instances", left, err)
+	if left, err := os.ReadDir(p.dir); err != nil || len(left) != 4 {
+		t.Errorf("there are %v, %v, want the documents, the state, the leases and the instances", left, err)
 	}
 }

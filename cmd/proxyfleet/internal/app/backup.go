@@ -20,7 +20,8 @@ func newBackup() *cobra.Command {
 		Use:   "backup FILE",
 		Short: "Save a consistent copy of the fleet's state",
 		Long: `backup writes the state of a running fleet, as it is at one moment, to a file that only you can read. There are
-no Secrets in it. To restore it, stop the fleet and put the file in the place of its state file.`,
+no Secrets in it, and no leases, which would all be over when it is needed. To restore it, stop the fleet and put
+the file in the place of its state file; the lease file stays as it is.`,
 		Example: `  proxyfleet backup fleet-2026-01-31.db`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -49,7 +49,7 @@ func (s *standalone) join(o runOptions, c *manifest.Configuration, types map[str
 	for name, p := range providers {
 		providers[name] = provider.WithTracing(provider.WithRecorder(p, name, s.metrics), name, s.spans)
 	}
-	o.lease.Recorder = s.metrics
+	o.lease.Recorder, o.lease.Log = s.metrics, s.leases
 	s.fleet, err = fleet.New(fleet.Config{
 		Fleet:          s.store.Fleet(),
 		Store:          s.store,
@@ -91,7 +91,7 @@ func (s *standalone) publish(token secret.Text, everybody bool) (err error) {
 	leases := s.fleet.Leases()
 	s.api, err = discovery.New(discovery.Config{
 		Proxies:        s.store,
-		Leases:         leases,
+		Leases:         gated{leases, s.fleet.Ready},
 		ActiveLeases:   leases.Counts,
 		Ready:          s.ready,
 		Backup:         s.store.Backup,

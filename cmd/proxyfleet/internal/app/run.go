@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 // runOptions are what the flags of run say.
 type runOptions struct {
 	documents
+	leases        string
 	documentsPoll time.Duration
 	allowDelete   int
 
@@ -49,7 +51,8 @@ func newRun(types map[string]ProviderType) *cobra.Command {
 
 The documents are those that kubectl apply takes, of the kinds Proxy and Secret, and one FleetConfiguration.
 They are applied at the start and whenever a file changes; an edit that is broken changes nothing. What the
-fleet knows is kept in a state file, so that it goes on after a crash as if nothing had been.
+fleet knows is kept in a state file, and who has leased what in another one beside it, so that it goes on after
+a crash as if nothing had been.
 
 The first interrupt or SIGTERM lets requests end and then the fleet; the second one ends it at once. Instances
 that outlive the process run on.`,
@@ -82,6 +85,7 @@ that outlive the process run on.`,
 
 func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	o.documents.addFlags(flags)
+	flags.StringVar(&o.leases, "leases", "", "`FILE` of leases and cooldowns (default: the state file's name with the extension .leases.db)")
 	flags.IntVar(&o.allowDelete, "allow-delete", 0, "`N` proxies may vanish from the documents at the start (default: 3, or a fifth of them)")
 	positive(flags, &o.documentsPoll, "documents-poll", time.Second, "polling interval of the files; a change is applied when two find the same")
 
@@ -138,6 +142,8 @@ func (o *runOptions) validate() error {
 		return err
 	}
 	switch {
+	case o.leasesPath() == o.statePath():
+		return misused("--leases and --state must be two files")
 	case (o.certFile == "") != (o.keyFile == ""):
 		return misused("--tls-cert-file and --tls-key-file go together")
 	case o.allowDelete < 0:
@@ -154,6 +160,11 @@ func (o *runOptions) validate() error {
 		return misused("--first-retry %s is above --last-retry %s", shortDuration(o.intervals.FirstRetry), shortDuration(o.intervals.LastRetry))
 	}
 	return nil
+}
+
+// leasesPath is the file that the fleet keeps its leases in.
+func (o *runOptions) leasesPath() string {
+	return cmp.Or(o.leases, withoutExtension(o.statePath())+".leases.db")
 }
 
 // runWithin runs a fleet until ctx ends, and then waits no longer than the timeout. What has not ended by then is given

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/proxyfleet/fleet/cmd/proxyfleet/internal/serving"
 	"github.com/proxyfleet/fleet/cmd/proxyfleet/internal/tracing"
 	"github.com/proxyfleet/fleet/gc"
+	"github.com/proxyfleet/fleet/lease/boltlog"
 	"github.com/proxyfleet/fleet/manifest"
 	"github.com/proxyfleet/fleet/metrics"
 	"github.com/proxyfleet/fleet/provider/monitor"
@@ -20,8 +22,8 @@ import (
 	"github.com/proxyfleet/fleet/store/bolt"
 )
 
-// standalone is a fleet on one machine: documents say what it is to be, a state file what it is, and an HTTP API hands it
-// out. Its parts are joined in parts.go.
+// standalone is a fleet on one machine: documents say what it is to be, a state file what it is, a lease file who has what of
+// it, and an HTTP API hands it out. Its parts are joined in parts.go.
 type standalone struct {
 	log     *slog.Logger
 	spans   *tracing.Tracing
@@ -31,6 +33,7 @@ type standalone struct {
 	server  *serving.Server
 	scrapes *serving.Server // nil: nobody may scrape
 	store   *bolt.Store
+	leases  *boltlog.Log
 	applier *manifest.Applier
 	fleet   *fleet.Fleet
 	monitor *monitor.Monitor
@@ -71,6 +74,9 @@ func open(ctx context.Context, o runOptions, types map[string]ProviderType, log 
 	if err != nil {
 		return nil, err
 	}
+	if s.leases, err = boltlog.Open(boltlog.Config{Path: o.leasesPath()}); err != nil {
+		return nil, err
+	}
 	if err := s.join(o, configuration(set), types); err != nil {
 		return nil, err
 	}
@@ -91,7 +97,7 @@ func open(ctx context.Context, o runOptions, types map[string]ProviderType, log 
 
 // ready says why nothing can be leased, or returns nil.
 func (s *standalone) ready(ctx context.Context) error {
-	if err := s.store.Err(); err != nil {
+	if err := cmp.Or(s.store.Err(), s.leases.Err()); err != nil {
 		return err
 	}
 	return s.fleet.Ready(ctx)
@@ -108,7 +114,7 @@ func (s *standalone) announce(o runOptions, c *manifest.Configuration, token sec
 	if s.scrapes != nil {
 		s.log.Info("serving metrics", "url", s.scrapes.URL()+"/metrics")
 	}
-	s.log.Info("serving", "url", s.server.URL(), "fleet", s.store.Fleet(), "state", o.statePath())
+	s.log.Info("serving", "url", s.server.URL(), "fleet", s.store.Fleet(), "state", o.statePath(), "leases", o.leasesPath())
 }
 
 // run keeps the fleet and serves it until ctx ends or a part fails. It ends what it has begun in the order in which the
@@ -135,11 +141,8 @@ func (s *standalone) run(ctx context.Context) error {
 		})
 	}
 	parts.Go(func() {
-		select {
-		case <-s.store.Failed():
-			s.log.Error("the state file takes no more writes: the process ends, for a start opens it again", "err", s.store.Err())
-			stop(s.store.Err())
-		case <-keeping.Done():
+		if err := s.filesFail(keeping); err != nil {
+			stop(err)
 		}
 	})
 	serverErr := s.server.Run(ctx, s.api)
@@ -158,16 +161,33 @@ func (s *standalone) watch(ctx context.Context, parts *sync.WaitGroup) {
 	}
 }
 
-// close closes the store, and returns why it failed if it did before.
-func (s *standalone) close() error {
-	err := s.store.Close()
+// filesFail waits until a file takes no more writes, and returns why, or nil once ctx has ended.
+func (s *standalone) filesFail(ctx context.Context) error {
+	select {
+	case <-s.store.Failed():
+		s.log.Error("the state file takes no more writes: the process ends, for a start opens it again", "err", s.store.Err())
+		return s.store.Err()
+	case <-s.leases.Failed():
+		s.log.Error("the lease file takes no more writes: the process ends, for a start opens it again", "err", s.leases.Err())
+		return s.leases.Err()
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// close closes the files, and returns why they failed if they did before.
+func (s *standalone) close() (err error) {
+	if s.leases != nil {
+		err = s.leases.Close()
+	}
+	storeErr := s.store.Close()
 	if failed := s.store.Err(); failed != nil {
-		return failed
+		return errors.Join(err, failed)
 	}
-	if err != nil {
-		return fmt.Errorf("the state file could not be closed: %w", err)
+	if storeErr != nil {
+		storeErr = fmt.Errorf("the state file could not be closed: %w", storeErr)
 	}
-	return nil
+	return errors.Join(err, storeErr)
 }
 
 // sendSpans sends those that nobody has got yet, to whom it may concern.
