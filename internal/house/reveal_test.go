@@ -30,6 +30,7 @@ var reveals = []reveal{
 	{"discovery/client/call.go", "Client.authorize", "shows the API its token"},
 	{"cmd/proxyfleet/internal/app/lease.go", "documentOf", "prints the URL of a proxy to the one who leased it"},
 	{"lease/endpoint.go", "Endpoint.RevealURL", "the crawler that holds the lease needs the credentials to use the proxy"},
+	{"lease/leasehttp/attempt.go", "attempt.transport", "shows the proxy that is leased its own credentials"},
 	{"nocloud/seed.go", "Seed.write", "writes the documents to the disk that the machine boots with"},
 	{"nocloud/proxy.go", "Proxy.Validate", "refuses credentials that Squid cannot take"},
 	{"nocloud/proxy.go", "Proxy.passwd", "hashes the password, which is all that the machine is told of it"},
