@@ -121,7 +121,6 @@ var house = rules{
 
 	later: []string{
 		"./controller", "./api/v1alpha1",
-		"./lease/boltlog",
 		"./provider/pod", "./provider/kvm", "./provider/kvm2", "./provider/internal/libvirt",
 	},
 }
