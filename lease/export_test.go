@@ -10,6 +10,9 @@ func (m *Memory) Remembered() int {
 	for _, p := range m.members {
 		n += p.open.Len() + len(p.cooldowns)
 	}
+	for _, s := range m.index.sharing {
+		n += len(s.members)
+	}
 	return n
 }
 

@@ -1,7 +1,9 @@
 package lease
 
 import (
+	"container/list"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -9,136 +11,190 @@ import (
 
 // index is the lanes of a store.
 //
-// There is always one of all proxies. Others are made for selectors and targets that would have to pass over many proxies
-// otherwise: once a selector, or a selector and a target that cools, has passed over as many proxies as its own lane would
-// take to make. A lane costs whatever changes one of its proxies, so one that was brought up to date more often than its
-// making took, without being used, is dropped. So nobody pays for long what others ask for, and what is asked for seldom
-// costs about what a look at every proxy would.
+// There is always one of all proxies. Others are made for selectors, and for targets that cool, when without one a request
+// would pass over as many proxies as the lane would take to make; where requests pass over few it is left to chance, so that
+// one is made after as many in the mean. A lane costs whatever changes one of its proxies, so one that was brought up to date
+// more often than its making took, without being used, is dropped. So nobody pays for long what others ask for.
 //
-// The entries of all lanes together are bounded by entriesPerProxy for each proxy, where a lane counts for emptyLane more
-// than it has; beyond that, the lane that was used longest ago goes.
+// The entries of all lanes together are bounded for each proxy, where a lane counts for emptyLane more than it has; beyond
+// that, the lane that was used longest ago goes.
 type index struct {
+	bounds  bounds
 	all     *lane
 	lanes   map[string]*lane // the others, by key
+	recent  list.List        // of them, the one that was used last in front
 	entries int              // of the others
-	debts   map[string]int   // how many proxies were passed over for want of a lane, by key
-	cooling map[string]int   // how many cooldowns there are of each target
-	stirred []*lane          // those with queues in which a proxy may have come free
-	uses    uint64
+	sharing map[attribute]*sharing
+	cooling map[string]int // how many cooldowns there are of each target
 	scratch []byte
 }
 
-const (
-	// entriesPerProxy bounds the lanes: an entry takes some hundred bytes.
-	entriesPerProxy = 32
-	// emptyLane is what a lane takes without any entry, in entries.
-	emptyLane = 8
-	// fewestEntries are allowed in small fleets too.
-	fewestEntries = 1 << 16
-	// mostDebts bounds what is remembered of selectors and targets that nobody may ever ask for again.
-	mostDebts = 1 << 12
-	// leastIdle is for lanes of few proxies: making and dropping one has a price of its own.
-	leastIdle = 256
-)
+// bounds are what limits the lanes.
+type bounds struct {
+	perProxy int // entries for each proxy: an entry takes some hundred bytes
+	fewest   int // entries that are allowed in small fleets too
+	idle     int // how often a lane is brought up to date at least before it is dropped: that has a price of its own
+}
+
+// emptyLane is what a lane takes without any entry, in entries.
+const emptyLane = 8
+
+// attribute is one attribute of a proxy. Every proxy has the one that is empty.
+type attribute struct{ key, value string }
+
+// sharing is what has an attribute in common: proxies, and lanes whose selectors ask for it. Each lane is part of one of those
+// that it could be part of.
+type sharing struct {
+	members map[*member]struct{}
+	lanes   map[*lane]struct{}
+}
 
 func newIndex() index {
-	return index{all: newLane("", nil, ""), lanes: map[string]*lane{}, debts: map[string]int{}, cooling: map[string]int{}}
+	return index{
+		bounds:  bounds{perProxy: 32, fewest: 1 << 16, idle: 256},
+		all:     newLane("", nil, ""),
+		lanes:   map[string]*lane{},
+		sharing: map[attribute]*sharing{},
+		cooling: map[string]int{},
+	}
 }
 
 // find returns the lane with the fewest proxies that has all those which a request may get, and whether it has no others
-// ready. Where it has, want is the key of the lane that has not.
-func (x *index) find(r *Request) (l *lane, want string, exact bool) {
-	x.uses++
-	target := r.Target
-	if x.cooling[target] == 0 {
-		target = "" // nothing is special about it
-	}
+// ready.
+func (x *index) find(r *Request) (l *lane, exact bool) {
+	target := x.special(r.Target)
 	if len(r.Selector) == 0 && target == "" {
-		return x.all, "", true
+		return x.all, true
 	}
-	x.scratch = appendKey(x.scratch[:0], r.Selector, target)
-	if l = x.lanes[string(x.scratch)]; l != nil {
-		l.used, l.idle = x.uses, 0
-		return l, "", true
+	if l := x.lane(r.Selector, target); l != nil {
+		return l, true
 	}
-	want = string(x.scratch)
 	if target != "" && len(r.Selector) > 0 {
-		x.scratch = appendKey(x.scratch[:0], r.Selector, "")
-		if l = x.lanes[string(x.scratch)]; l != nil {
-			l.used, l.idle = x.uses, 0
-			return l, want, false
+		if l := x.lane(r.Selector, ""); l != nil {
+			return l, false
 		}
 	}
-	return x.all, want, false
+	return x.all, false
+}
+
+// special returns a target, or none if no proxy cools for it: it finds proxies like any other then.
+func (x *index) special(target string) string {
+	if x.cooling[target] == 0 {
+		return ""
+	}
+	return target
+}
+
+// lane returns the lane of a selector and a target, which is used now, or nil.
+func (x *index) lane(selector map[string]string, target string) *lane {
+	x.scratch = appendKey(x.scratch[:0], selector, target)
+	l := x.lanes[string(x.scratch)]
+	if l != nil {
+		l.idle = 0
+		x.recent.MoveToFront(l.recency)
+	}
+	return l
 }
 
 // appendKey appends the key of a lane: one for each selector and target.
 func appendKey(b []byte, selector map[string]string, target string) []byte {
-	b = strconv.AppendQuote(b, target)
+	b = appendText(b, target)
 	if len(selector) == 1 {
 		for k, v := range selector {
-			return strconv.AppendQuote(strconv.AppendQuote(b, k), v)
+			return appendText(appendText(b, k), v)
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(selector)) {
-		b = strconv.AppendQuote(strconv.AppendQuote(b, k), selector[k])
+		b = appendText(appendText(b, k), selector[k])
 	}
 	return b
 }
 
-// owe notes how many proxies a request has passed over for want of a lane, and says whether it is time for one.
-func (x *index) owe(key string, passed int) bool {
-	if len(x.debts) >= mostDebts {
-		clear(x.debts)
-	}
-	debt := x.debts[key] + passed
-	if debt < len(x.all.entries) {
-		x.debts[key] = debt
-		return false
-	}
-	delete(x.debts, key)
-	return true
+func appendText(b []byte, s string) []byte {
+	return append(append(strconv.AppendInt(b, int64(len(s)), 10), ':'), s...)
 }
 
-// make makes a lane of those members that match.
-func (x *index) make(key string, selector map[string]string, target string, members map[string]*member, now time.Time) *lane {
+// narrowest returns the rarest attribute of a selector.
+func (x *index) narrowest(selector map[string]string) (rarest attribute) {
+	fewest := x.having(rarest)
+	for k, v := range selector {
+		if a := (attribute{k, v}); x.having(a) <= fewest {
+			rarest, fewest = a, x.having(a)
+		}
+	}
+	return rarest
+}
+
+// having returns how many proxies have an attribute.
+func (x *index) having(a attribute) int {
+	if s := x.sharing[a]; s != nil {
+		return len(s.members)
+	}
+	return 0
+}
+
+// pays says whether a request that has passed over some proxies is the one to make a lane that takes so many to make.
+func pays(passed, making int) bool { return passed > 0 && rand.IntN(making+1) < passed }
+
+// make makes the lane of a selector and a target. It can be used at once, and is kept unless the lanes that are needed leave no
+// room for it.
+func (x *index) make(selector map[string]string, target string, now time.Time) *lane {
+	key := string(appendKey(nil, selector, target))
 	l := newLane(key, maps.Clone(selector), target)
-	l.used = x.uses
-	for _, p := range members {
-		if p.known && p.matches(selector) {
+	l.shared = x.narrowest(selector)
+	s := x.share(l.shared)
+	for p := range s.members {
+		if p.matches(selector) {
 			l.add(p, now)
 		}
 	}
+	s.lanes[l] = struct{}{}
 	x.lanes[key] = l
+	l.recency = x.recent.PushFront(l)
 	x.entries += len(l.entries) + emptyLane
-	x.shrink(l)
+	x.shrink()
 	return l
 }
 
-// shrink drops lanes until those that are left are within bounds. One that is needed stays.
-func (x *index) shrink(needed *lane) {
-	for x.entries > max(fewestEntries, entriesPerProxy*len(x.all.entries)) {
-		var oldest *lane
-		for _, l := range x.lanes {
-			if l != needed && len(l.queues) == 0 && (oldest == nil || l.used < oldest.used) {
-				oldest = l
-			}
+// shrink drops lanes until those that are left are within bounds, or in use by those who wait.
+func (x *index) shrink() {
+	for tries := x.recent.Len(); tries > 0 && x.entries > max(x.bounds.fewest, x.bounds.perProxy*len(x.all.entries)); tries-- {
+		if l := x.recent.Back().Value.(*lane); l.queues.Len() > 0 {
+			x.recent.MoveToFront(l.recency)
+		} else {
+			x.drop(l)
 		}
-		if oldest == nil {
-			return
-		}
-		x.drop(oldest)
 	}
 }
 
 // drop drops a lane.
 func (x *index) drop(l *lane) {
 	delete(x.lanes, l.key)
+	x.recent.Remove(l.recency)
 	x.entries -= len(l.entries) + emptyLane
+	s := x.sharing[l.shared]
+	delete(s.lanes, l)
+	x.unshare(l.shared, s)
 	for _, e := range l.entries {
-		p := e.proxy
-		at := slices.Index(p.entries, e)
-		p.entries = slices.Delete(p.entries, at, at+1)
+		e.proxy.dropEntry(e)
+	}
+}
+
+// kept says whether a lane is still kept up to date.
+func (x *index) kept(l *lane) bool { return l == x.all || x.lanes[l.key] == l }
+
+func (x *index) share(a attribute) *sharing {
+	s := x.sharing[a]
+	if s == nil {
+		s = &sharing{members: map[*member]struct{}{}, lanes: map[*lane]struct{}{}}
+		x.sharing[a] = s
+	}
+	return s
+}
+
+func (x *index) unshare(a attribute, s *sharing) {
+	if len(s.members) == 0 && len(s.lanes) == 0 {
+		delete(x.sharing, a)
 	}
 }
 
@@ -146,22 +202,19 @@ func (x *index) drop(l *lane) {
 func (x *index) place(p *member, now time.Time) {
 	x.displace(p)
 	x.all.add(p, now)
-	for _, l := range x.lanes {
-		if p.matches(l.selector) {
-			l.add(p, now)
-			x.entries++
+	p.attributes = append(p.attributes, attribute{})
+	for k, v := range p.candidate.Attributes {
+		p.attributes = append(p.attributes, attribute{k, v})
+	}
+	for _, a := range p.attributes {
+		s := x.share(a)
+		s.members[p] = struct{}{}
+		for l := range s.lanes {
+			if p.matches(l.selector) {
+				l.add(p, now)
+				x.entries++
+			}
 		}
-	}
-	for _, e := range p.entries {
-		x.stir(e)
-	}
-}
-
-// stir notes that those who wait for a proxy of a lane may get this one.
-func (x *index) stir(e *entry) {
-	if l := e.lane; len(l.queues) > 0 && e.obstacle == none && !l.stirred {
-		l.stirred = true
-		x.stirred = append(x.stirred, l)
 	}
 }
 
@@ -173,18 +226,22 @@ func (x *index) displace(p *member) {
 			x.entries--
 		}
 	}
-	p.entries = nil
+	for _, a := range p.attributes {
+		s := x.sharing[a]
+		delete(s.members, p)
+		x.unshare(a, s)
+	}
+	p.entries, p.attributes = nil, nil
 }
 
 // update brings the lanes of a proxy up to date.
 func (x *index) update(p *member, now time.Time) {
 	var idle *lane
 	for _, e := range p.entries {
-		e.lane.update(e, now)
-		x.stir(e)
-		e.lane.idle++
-		if e.lane.idle > max(len(e.lane.entries), leastIdle) && e.lane != x.all && len(e.lane.queues) == 0 {
-			idle = e.lane
+		l := e.lane
+		l.update(e, now)
+		if l.idle++; l.idle > max(len(l.entries), x.bounds.idle) && l != x.all && l.queues.Len() == 0 {
+			idle = l
 		}
 	}
 	if idle != nil {

@@ -1,7 +1,7 @@
 package lease
 
 import (
-	"iter"
+	"container/list"
 	"time"
 )
 
@@ -12,14 +12,14 @@ type lane struct {
 	selector map[string]string
 	target   string
 	entries  []*entry
-	ready    []place           // a heap with four children to each place
-	blocked  timeline[*entry]  // those of which it is known when they come free
-	kept     [obstacles]int    // how many each obstacle keeps
-	queues   map[string]*queue // of those who wait for a proxy of the lane
+	ready    []place          // a heap with four children to each place
+	blocked  timeline[*entry] // those of which it is known when they come free
+	kept     [obstacles]int   // how many each obstacle keeps
+	queues   timeline[*queue] // of those who wait for a proxy of the lane, whoever waits longest in front
 
-	stirred bool   // a proxy may have come free since those who wait were asked
-	used    uint64 // when a request last used it, in requests
-	idle    int    // how often it was kept up to date since
+	shared  attribute     // in whose sharing it is
+	recency *list.Element // its place among those that were used last
+	idle    int           // how often it was brought up to date since it was used
 }
 
 // place is one place of the heap. The rank is here too, because it is looked at much more often than the rest.
@@ -33,7 +33,8 @@ type entry struct {
 	lane     *lane
 	proxy    *member
 	obstacle obstacle
-	index    int       // its place in entries
+	index    int       // its place among the entries of the lane
+	mine     int       // its place among those of the proxy
 	at       int       // its place in ready, from 1; 0 for none
 	free     time.Time // when it comes free, if that is known
 	slot     int       // its place in blocked
@@ -48,7 +49,7 @@ func newLane(key string, selector map[string]string, target string) *lane {
 
 // add takes a proxy in.
 func (l *lane) add(p *member, now time.Time) {
-	e := &entry{lane: l, proxy: p, obstacle: unhealthy, index: len(l.entries)}
+	e := &entry{lane: l, proxy: p, obstacle: unhealthy, index: len(l.entries), mine: len(p.entries)}
 	l.entries = append(l.entries, e)
 	l.kept[unhealthy]++
 	p.entries = append(p.entries, e)
@@ -95,28 +96,29 @@ func (l *lane) refusal(now time.Time) *NoMatch {
 	return e
 }
 
-// offers returns the proxies that are ready, in order. Nothing of the lane must change meanwhile.
-func (l *lane) offers() iter.Seq[*member] {
-	return func(yield func(*member) bool) {
-		if len(l.ready) == 0 || !yield(l.ready[0].entry.proxy) {
-			return
-		}
-		border := border{lane: l}
-		border.open(0)
-		for len(border.places) > 0 {
-			at := border.pop()
-			if !yield(l.ready[at].entry.proxy) {
-				return
-			}
-			border.open(at)
-		}
-	}
-}
-
-// border is the places of a lane whose parents have all been offered: the next one in order is among them.
+// border goes through the proxies of a lane that are ready, in order. Nothing of the lane must change meanwhile.
 type border struct {
 	lane   *lane
-	places []int // a heap
+	places []int // a heap of those whose parents have all been passed: the next one in order is among them
+	last   int   // the place that was passed last, whose children are not among them yet; -1 for none
+}
+
+// begin goes back to the first proxy of a lane.
+func (b *border) begin(l *lane) {
+	b.lane, b.last = l, -1
+	b.places = append(b.places[:0], 0)[:min(1, len(l.ready))]
+}
+
+// next returns the next proxy, or nil.
+func (b *border) next() *member {
+	if b.last >= 0 {
+		b.open(b.last)
+	}
+	if len(b.places) == 0 {
+		return nil
+	}
+	b.last = b.pop()
+	return b.lane.ready[b.last].entry.proxy
 }
 
 // open adds the children of a place.

@@ -21,7 +21,18 @@ type member struct {
 	granted uint64
 	front   Rank
 	random  float64
-	entries []*entry // in the lanes
+
+	attributes []attribute // under which the index has it
+	entries    []*entry    // in the lanes
+	stirred    bool        // it may have come free since those who wait were asked
+}
+
+// dropEntry forgets that the proxy is in a lane.
+func (p *member) dropEntry(e *entry) {
+	last := p.entries[len(p.entries)-1]
+	p.entries[e.mine], last.mine = last, e.mine
+	p.entries[len(p.entries)-1] = nil
+	p.entries = p.entries[:len(p.entries)-1]
 }
 
 // standing is what the policy ranks the proxy by.

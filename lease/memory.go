@@ -38,7 +38,10 @@ type Memory struct {
 	sessions map[string]*session
 	resting  timeline[*session] // by when they are forgotten
 	waiting  waiting
-	noted    []Record // what the operation under way has changed, for the log
+	noted    []Record  // what the operation under way has changed, for the log
+	chosen   []*member // by choose, to be used again
+	granted  []*held   // by grant
+	border   border    // of choose
 
 	logged atomic.Uint64 // the number of the last record that the log was given
 }
@@ -98,6 +101,7 @@ func (m *Memory) Set(c Candidate) {
 	} else {
 		m.index.update(p, now)
 	}
+	m.freed(p)
 	m.serve(now)
 }
 
@@ -173,7 +177,6 @@ func (m *Memory) ask(r *Request) (answer, *waiter) {
 	switch {
 	case refusal == nil:
 		m.answerOthers(r.ID, now)
-		m.serve(now) // a grant may end a series of proxies that were passed over
 		return a, nil
 	case r.Wait > 0:
 		w := m.enqueue(*r, now)
@@ -400,78 +403,71 @@ func (m *Memory) repeat(earlier *answered, r *Request) answer {
 	return answer{grant: earlier.grant()}
 }
 
-// choose returns the proxies that a request gets: the one of its session, then the first ones of the order.
+// choose returns the proxies that a request gets: the one of its session, then the first ones of the order. They are good
+// until the next call.
 func (m *Memory) choose(r *Request, now time.Time) ([]*member, *NoMatch) {
-	count := r.count()
-	proxies := make([]*member, 0, min(count, len(m.members)))
-	mine := m.proxyOf(m.sessions[r.Session])
-	if mine != nil && mine.matches(r.Selector) && mine.isFree(r.Target, now) {
-		if proxies = append(proxies, mine); count == 1 {
-			return proxies, nil
+	m.chosen = m.chosen[:0]
+	if r.Session != "" {
+		if mine := m.proxyOf(m.sessions[r.Session]); mine != nil && mine.matches(r.Selector) && mine.isFree(r.Target, now) {
+			m.chosen = append(m.chosen, mine)
 		}
 	}
-	l, want, exact := m.index.find(r)
-	passed := 0
-	for p := range l.offers() {
-		switch {
-		case !exact && !(p.matches(r.Selector) && p.isFree(r.Target, now)):
-			passed++
-			continue
-		case slices.Contains(proxies[:min(1, len(proxies))], p): // the one of the session
-			continue
-		}
-		if proxies = append(proxies, p); len(proxies) == count {
-			break
+	if len(m.chosen) == r.count() {
+		return m.chosen, nil
+	}
+	l, exact := m.index.find(r)
+	making := 0
+	if !exact {
+		making = m.index.having(m.index.narrowest(r.Selector))
+	}
+	if making == 0 && !exact {
+		return nil, &NoMatch{} // no proxy has an attribute that is asked for
+	}
+	passed := m.pick(r, l, exact, making, now)
+	enough := len(m.chosen) == r.count()
+	if !exact && (!enough || pays(passed, making)) {
+		l = m.index.make(r.Selector, m.index.special(r.Target), now)
+		if !enough {
+			m.pick(r, l, true, 0, now)
+			enough = len(m.chosen) == r.count()
 		}
 	}
-	if len(proxies) == count {
-		m.owe(want, r, passed, now)
-		return proxies, nil
-	}
-	if exact {
+	if !enough {
 		return nil, l.refusal(now)
 	}
-	m.owe(want, r, len(m.members), now)
-	return nil, m.refusal(r, now)
+	return m.chosen, nil
 }
 
-// owe has a lane made for a request, if for want of it enough proxies have been passed over.
-func (m *Memory) owe(want string, r *Request, passed int, now time.Time) {
-	if passed == 0 || !m.index.owe(want, passed) {
-		return
-	}
-	target := r.Target
-	if m.index.cooling[target] == 0 {
-		target = ""
-	}
-	m.index.make(want, r.Selector, target, m.members, now)
-}
-
-// refusal looks at every proxy and says why none is free, or too few.
-func (m *Memory) refusal(r *Request, now time.Time) *NoMatch {
-	var refusal NoMatch
-	for _, p := range m.members {
-		if p.known && p.matches(r.Selector) {
-			o, free := p.obstacle(r.Target, now)
-			refusal.count(o, free.Sub(now)) // a moment that is not known lies before now
+// pick chooses more proxies, from a lane that is exact or in which so many may be passed over. It returns how many were.
+func (m *Memory) pick(r *Request, l *lane, exact bool, most int, now time.Time) (passed int) {
+	m.border.begin(l)
+	for len(m.chosen) < r.count() && passed <= most {
+		switch p := m.border.next(); {
+		case p == nil:
+			return passed
+		case !exact && !(p.matches(r.Selector) && p.isFree(r.Target, now)):
+			passed++
+		case !slices.Contains(m.chosen, p): // as that of the session is
+			m.chosen = append(m.chosen, p)
 		}
 	}
-	return &refusal
+	return passed
 }
 
 // grant grants a lease of each proxy.
 func (m *Memory) grant(proxies []*member, r *Request, now time.Time) answer {
-	_, had := m.sessions[r.Session]
-	moved := had && m.proxyOf(m.sessions[r.Session]) != proxies[0]
-	leases := make([]*held, len(proxies))
-	for i, p := range proxies {
-		leases[i] = m.grantOne(p, r, now)
+	s := m.sessions[r.Session] // none has the empty name
+	moved := s != nil && m.proxyOf(s) != proxies[0]
+	leases := m.granted[:0]
+	for _, p := range proxies {
+		leases = append(leases, m.grantOne(p, r, now))
 	}
+	m.granted = leases
 	if r.Session != "" {
 		m.join(r.Session, leases[0], now)
 	}
 	if r.ID != "" {
-		m.file(&answered{Request: *r, leases: leases, moved: moved, takers: 1})
+		m.file(&answered{Request: *r, leases: slices.Clone(leases), moved: moved, takers: 1})
 	}
 	for _, h := range leases {
 		m.noteLease(h)
@@ -525,6 +521,9 @@ func (m *Memory) unfile(h *held) {
 // end ends an open lease at a moment that may have passed.
 func (m *Memory) end(h *held, at time.Time, how string) {
 	p := h.proxy
+	if p.open.Len() >= p.candidate.MaxLeases {
+		m.freed(p)
+	}
 	m.expiry.drop(h)
 	p.open.drop(h)
 	for _, c := range p.concerning(h.target) {
@@ -534,6 +533,7 @@ func (m *Memory) end(h *held, at time.Time, how string) {
 			c.rest(at)
 			m.changing.put(c)
 			m.noteCooldown(c)
+			m.freed(p)
 		}
 	}
 	m.unfile(h)
@@ -595,6 +595,7 @@ func (m *Memory) succeed(p *member, by *slot, target string, now time.Time) {
 		}
 	}
 	m.index.update(p, now)
+	m.freed(p)
 }
 
 // change does what is due for a cooldown: its window is over, or it is forgotten.
@@ -606,6 +607,7 @@ func (m *Memory) change(c *cooldown, now time.Time) {
 		m.drop(c)
 	}
 	m.index.update(c.proxy, now)
+	m.freed(c.proxy)
 }
 
 // drop forgets a cooldown.

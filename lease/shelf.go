@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/rand"
 	"crypto/subtle"
+	"encoding/binary"
 	"io"
 	"time"
 )
@@ -16,6 +17,7 @@ type shelf struct {
 	first, last *slot                  // of the leases that have ended, in the order in which they are forgotten
 	spare       []*held                // to be used again
 	chance      *bufio.Reader          // random bytes
+	random      [16]byte               // those of the next ID
 }
 
 // slot is what the store knows of a lease for as long as it keeps it: while it is open, and then for one cooldown window more,
@@ -81,17 +83,21 @@ func numberOf(id string) (number int, ok bool) {
 	return number, true
 }
 
-// newID returns a name for the lease in a slot that nobody can guess.
+// newID returns a name for the lease in a slot: its number, and 128 bits that nobody can guess.
 func (s *shelf) newID(number int) string {
+	_, _ = io.ReadFull(s.chance, s.random[:]) // never fails
 	var id [numberLetters + secretLetters]byte
-	_, _ = io.ReadFull(s.chance, id[numberLetters:]) // never fails
-	for i := numberLetters - 1; i >= 0; i-- {
-		id[i], number = byte(number), number>>5
-	}
-	for i, b := range id {
-		id[i] = letters[b%32]
-	}
+	spell(id[:numberLetters], uint64(number))
+	spell(id[numberLetters:numberLetters+secretLetters/2], binary.NativeEndian.Uint64(s.random[:8]))
+	spell(id[numberLetters+secretLetters/2:], binary.NativeEndian.Uint64(s.random[8:]))
 	return string(id[:])
+}
+
+// spell writes a number in letters.
+func spell(in []byte, number uint64) {
+	for i := len(in) - 1; i >= 0; i-- {
+		in[i], number = letters[number%32], number>>5
+	}
 }
 
 // open puts a new lease into a slot, with a new ID unless it has one.

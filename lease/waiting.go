@@ -3,6 +3,7 @@ package lease
 import (
 	"container/list"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -12,25 +13,32 @@ import (
 type waiting struct {
 	queues  map[string]*queue
 	count   int
-	tickets uint64
 	byID    map[string][]*waiter
+	latest  time.Time   // since when the one that came last waits
+	stirred []*member   // what may have come free since they were asked
 	alarm   *time.Timer // rings when something changes by itself; runs only while somebody waits
 	rings   time.Time
 }
 
-// queue is the requests that wait for the same, first come, first served.
+// queue is the requests that wait for the same, first come, first served. Its lane is that of the selector, where whoever
+// comes free does so, or the one of all proxies if there is no room for more lanes.
 type queue struct {
-	key     string
-	lane    *lane // of the selector: whoever comes free does so there
-	waiters list.List
+	key      string
+	selector map[string]string
+	target   string
+	lane     *lane
+	slot     int // its place among the queues of the lane
+	waiters  list.List
 }
 
-func (q *queue) head() *waiter { return q.waiters.Front().Value.(*waiter) }
+func (q *queue) head() *waiter  { return q.waiters.Front().Value.(*waiter) }
+func (q *queue) due() time.Time { return q.head().since }
+func (q *queue) place() *int    { return &q.slot }
 
 // waiter is one of them.
 type waiter struct {
 	request Request
-	ticket  uint64
+	since   time.Time
 	queue   *queue
 	place   *list.Element
 	answer  chan answer // has room for the one that it gets, so that nobody who holds the lock waits for it
@@ -44,19 +52,22 @@ type answer struct {
 
 // enqueue makes a request wait behind all others that ask for the same.
 func (m *Memory) enqueue(r Request, now time.Time) *waiter {
-	key := string(appendKey(strconv.AppendInt(nil, int64(r.count()), 10), r.Selector, r.Target))
+	key := string(appendKey(append(strconv.AppendInt(nil, int64(r.count()), 10), '/'), r.Selector, r.Target))
 	q := m.waiting.queues[key]
 	if q == nil {
-		q = &queue{key: key, lane: m.laneOf(r.Selector, now)}
+		q = &queue{key: key, selector: maps.Clone(r.Selector), target: r.Target, lane: m.index.all}
 		m.waiting.queues[key] = q
-		if q.lane.queues == nil {
-			q.lane.queues = map[string]*queue{}
+		if len(q.selector) > 0 {
+			if q.lane = m.index.lane(q.selector, ""); q.lane == nil {
+				q.lane = m.index.make(q.selector, "", now)
+			}
 		}
-		q.lane.queues[key] = q
 	}
-	m.waiting.tickets++
-	w := &waiter{request: r, ticket: m.waiting.tickets, queue: q, answer: make(chan answer, 1)}
+	m.waiting.latest = later(now, m.waiting.latest.Add(1)) // no two wait equally long
+	w := &waiter{request: r, since: m.waiting.latest, queue: q, answer: make(chan answer, 1)}
+	w.request.Selector = q.selector // the caller may change its own
 	w.place = q.waiters.PushBack(w)
+	m.attach(q)
 	m.waiting.count++
 	if r.ID != "" {
 		m.waiting.byID[r.ID] = append(m.waiting.byID[r.ID], w)
@@ -64,13 +75,12 @@ func (m *Memory) enqueue(r Request, now time.Time) *waiter {
 	return w
 }
 
-// laneOf returns the lane of a selector, which is made if there is none.
-func (m *Memory) laneOf(selector map[string]string, now time.Time) *lane {
-	l, want, exact := m.index.find(&Request{Selector: selector})
-	if exact {
-		return l
+// attach has those who wait in a queue asked when a proxy of its lane comes free.
+func (m *Memory) attach(q *queue) {
+	if !m.index.kept(q.lane) {
+		q.lane = m.index.all
 	}
-	return m.index.make(want, selector, "", m.members, now)
+	q.lane.queues.put(q)
 }
 
 // leave takes a request from its queue.
@@ -78,9 +88,11 @@ func (m *Memory) leave(w *waiter) {
 	q := w.queue
 	q.waiters.Remove(w.place)
 	m.waiting.count--
-	if q.waiters.Len() == 0 {
+	if q.waiters.Len() > 0 {
+		m.attach(q) // where the next one's turn is
+	} else {
 		delete(m.waiting.queues, q.key)
-		delete(q.lane.queues, q.key)
+		q.lane.queues.drop(q)
 	}
 	if id := w.request.ID; id != "" {
 		others := slices.DeleteFunc(m.waiting.byID[id], func(other *waiter) bool { return other == w })
@@ -97,46 +109,65 @@ func (m *Memory) give(w *waiter, a answer) {
 	w.answer <- a
 }
 
+// freed notes that a proxy may have come free. Nothing else lets a request be granted that was refused.
+func (m *Memory) freed(p *member) {
+	if m.waiting.count > 0 && !p.stirred {
+		p.stirred = true
+		m.waiting.stirred = append(m.waiting.stirred, p)
+	}
+}
+
 // serve offers what has come free to those who wait for it, and sees to it that the next change is noticed.
 func (m *Memory) serve(now time.Time) {
-	for len(m.index.stirred) > 0 {
-		for _, q := range m.stirred() {
-			if q.waiters.Len() > 0 && len(q.lane.ready) > 0 {
-				m.offer(q.head(), now)
-			}
-		}
+	for last := len(m.waiting.stirred) - 1; last >= 0; last = len(m.waiting.stirred) - 1 {
+		p := m.waiting.stirred[last]
+		m.waiting.stirred = m.waiting.stirred[:last]
+		p.stirred = false
+		m.offerTo(p, now)
 	}
 	m.setAlarm(now)
 }
 
-// stirred returns the queues of the lanes in which a proxy may have come free since it was last asked, those that have
-// waited longest in front.
-func (m *Memory) stirred() []*queue {
-	var queues []*queue
-	for _, l := range m.index.stirred {
-		l.stirred = false
-		for _, q := range l.queues {
-			queues = append(queues, q)
+// offerTo offers a proxy to the queues of its lanes, the one whose first has waited longest in front, for as long as it is free.
+func (m *Memory) offerTo(p *member, now time.Time) {
+	var refused []*queue
+	for p.isFree("", now) {
+		q := longest(p)
+		if q == nil {
+			break
+		}
+		if p.matches(q.selector) && p.isFree(q.target, now) && m.offer(q.head(), now) {
+			continue
+		}
+		q.lane.queues.drop(q)
+		refused = append(refused, q)
+	}
+	for _, q := range refused {
+		if q.waiters.Len() > 0 {
+			m.attach(q)
 		}
 	}
-	m.index.stirred = m.index.stirred[:0]
-	slices.SortFunc(queues, func(a, b *queue) int {
-		if a.head().ticket < b.head().ticket {
-			return -1
+}
+
+// longest returns the queue whose first has waited longest for a proxy, or nil.
+func longest(p *member) (longest *queue) {
+	for _, e := range p.entries {
+		if q, ok := e.lane.queues.first(); ok && (longest == nil || q.due().Before(longest.due())) {
+			longest = q
 		}
-		return 1
-	})
-	return queues
+	}
+	return longest
 }
 
 // offer answers a request that waits, if it can be granted now.
-func (m *Memory) offer(w *waiter, now time.Time) {
+func (m *Memory) offer(w *waiter, now time.Time) bool {
 	a, refusal := m.acquire(&w.request, now)
 	if refusal != nil {
-		return
+		return false
 	}
 	m.give(w, a)
 	m.answerOthers(w.request.ID, now)
+	return true
 }
 
 // answerOthers answers everybody who waits with the ID of a request that was granted: it is the same request, sent again

@@ -86,6 +86,24 @@ func TestWaiting(t *testing.T) {
 			time.Sleep(2 * ttl)
 			c.got(w, "a", out.Expires)
 		}},
+		{"what comes free at once ends as many waits", func(c crawler, m *lease.Memory, out lease.Lease) {
+			m.Set(proxy("b", 1))
+			c.gets(forShop, "b")
+			m.Set(proxy("c", 2))
+			c.gets(forShop, "c")
+			c.gets(forShop, "c")
+			var all []*waiting
+			for range 5 {
+				all = append(all, c.waits(c.Context(), patient))
+			}
+			time.Sleep(ttl)
+			for i, w := range all[:4] {
+				if !w.over() || w.err != nil || !w.ended.Equal(out.Expires) {
+					c.Errorf("%d: %v at %v, want a lease at %v", i, w.err, w.ended, out.Expires)
+				}
+			}
+			c.stillWaits(all[4])
+		}},
 		{"a renewal moves the end of the wait", func(c crawler, _ *lease.Memory, out lease.Lease) {
 			w := c.waits(c.Context(), patient)
 			out = c.renews(out, 30*time.Minute)
