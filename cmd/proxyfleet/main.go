@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/proxyfleet/fleet/cmd/proxyfleet/internal/app"
+	"github.com/proxyfleet/fleet/provider/gcp"
 	"github.com/proxyfleet/fleet/provider/local"
 )
 
@@ -17,6 +18,7 @@ func main() {
 // types are the providers that a configuration may name.
 func types() map[string]app.ProviderType {
 	return map[string]app.ProviderType{
+		"gcp":   {New: gcp.New, Outlives: true},
 		"local": {New: local.New, Outlives: false}, // its instances are listeners of this process
 	}
 }

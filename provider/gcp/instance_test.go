@@ -1,6 +1,9 @@
 package gcp_test
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -121,7 +124,8 @@ func TestInsertedMachine(t *testing.T) {
 	}
 }
 
-// One document sets up the proxy and does what the user wants; it has no password in clear.
+// One document sets up the proxy and does what the user wants; it has no password in clear. Where no cloud-init reads it, a script
+// sets up the proxy.
 func TestUserData(t *testing.T) {
 	cloud, url := start(t, gcptestConfig())
 	p := open(t, "f", url, map[string]any{"allowedClients": []string{"192.0.2.0/24"}, "allowedDestinations": []string{"10.1.0.0/16"}})
@@ -130,29 +134,67 @@ func TestUserData(t *testing.T) {
 	r = named("us-central1-a", "v")
 	r.CloudInit, r.Credentials = secret.Text{}, provider.Credentials{} // the clients are known
 	mustCreate(t, p, r)
-	var documents []string
+	var documents []map[string]string
 	for _, m := range cloud.History() {
-		items := m.Resource.GetMetadata().GetItems()
-		if len(items) != 1 || items[0].GetKey() != "user-data" {
-			t.Fatalf("the metadata has %d items, want user-data alone", len(items))
+		values := map[string]string{}
+		for _, item := range m.Resource.GetMetadata().GetItems() {
+			values[item.GetKey()] = item.GetValue()
 		}
-		documents = append(documents, items[0].GetValue())
+		documents = append(documents, values)
 	}
-	if !strings.HasPrefix(documents[0], "Content-Type: multipart/mixed") {
-		t.Errorf("with a document of the user's, it begins with %.40q, want a multipart message", documents[0])
+	if got := documents[0]["user-data"]; !strings.HasPrefix(got, "Content-Type: multipart/mixed") {
+		t.Errorf("with a document of the user's, it begins with %.40q, want a multipart message", got)
 	}
-	if !strings.HasPrefix(documents[1], "#!") {
-		t.Errorf("without one, it begins with %.40q, want a script", documents[1])
+	if got := documents[1]["user-data"]; !strings.HasPrefix(got, "#!") {
+		t.Errorf("without one, it begins with %.40q, want a script", got)
 	}
-	for _, want := range []string{"192.0.2.0/24", "10.1.0.0/16", "3128"} {
-		if !strings.Contains(documents[1], want) {
-			t.Errorf("%q is not in the script", want)
+	for key, value := range documents[1] {
+		for _, want := range []string{"192.0.2.0/24", "10.1.0.0/16", "3128"} {
+			if !strings.Contains(value, want) {
+				t.Errorf("%q is not in %s", want, key)
+			}
 		}
 	}
-	for _, d := range documents {
-		if strings.Contains(d, "s3cret-of-the-suite") {
-			t.Error("the password stands in it in clear")
+	for _, values := range documents {
+		if len(values) != 2 {
+			t.Errorf("the metadata has %d values, want user-data and startup-script", len(values))
 		}
+		for key, value := range values {
+			if strings.Contains(value, "s3cret-of-the-suite") {
+				t.Errorf("the password stands in clear in %s", key)
+			}
+		}
+		startsUp(t, values["startup-script"])
+	}
+}
+
+// startsUp runs a startup script on a host that has cloud-init, which does it all: the script leaves it alone.
+func startsUp(t *testing.T, script string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "startup-script")
+	write(t, file, script)
+	if out, err := exec.CommandContext(t.Context(), "/bin/sh", "-n", file).CombinedOutput(); err != nil {
+		t.Errorf("the startup script is no script: %v\n%s", err, out)
+	}
+	// What comes before the setup decides; the setup itself would change this host.
+	guard, _, found := strings.Cut(strings.TrimPrefix(script, "#!"), "#!")
+	if !found {
+		t.Fatal("the setup is not in the startup script")
+	}
+	write(t, file, "#!"+guard+"echo would set up\n")
+	path := t.TempDir()
+	if err := os.WriteFile(filepath.Join(path, "cloud-init"), []byte("#!/bin/sh\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run := exec.CommandContext(t.Context(), "/bin/sh", file)
+	run.Env = []string{"PATH=" + path}
+	if out, err := run.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("where cloud-init is, the startup script ends with %v and %q, want it to do nothing", err, out)
+	}
+	run = exec.CommandContext(t.Context(), "/bin/sh", file)
+	run.Env = []string{"PATH=" + t.TempDir()}
+	if out, err := run.CombinedOutput(); err != nil || string(out) != "would set up\n" {
+		t.Errorf("without cloud-init, the startup script ends with %v and %q, want it to set up the proxy", err, out)
 	}
 }
 

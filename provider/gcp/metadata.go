@@ -24,16 +24,34 @@ func (s settings) proxy(r provider.Request) nocloud.Proxy {
 	}
 }
 
-// metadata tells cloud-init what to do at the first boot: to set up the proxy, and whatever the request asks for beside. Compute
-// Engine has no place for vendor-data, so both are one document.
+// metadata tells a machine what to do at its first boot: to set up the proxy, and whatever the request asks for beside. Compute
+// Engine has no place for vendor-data, so both are one document of user-data. Not every image has cloud-init to read that, as
+// Google's of Debian have not: there the guest agent runs a startup script instead, which sets up the proxy.
 func (s settings) metadata(r provider.Request) (*computepb.Metadata, error) {
 	setup, err := nocloud.VendorData(s.proxy(r))
 	if err != nil {
 		return nil, err
 	}
-	document := nocloud.Combine(setup, r.CloudInit)
-	return metadataOf(map[string]string{"user-data": document.Reveal()})
+	return metadataOf([]entry{
+		{"startup-script", withoutCloudInit + setup.Reveal() + onceDone},
+		{"user-data", nocloud.Combine(setup, r.CloudInit).Reveal()},
+	})
 }
+
+const (
+	withoutCloudInit = `#!/bin/sh
+# For images without cloud-init, which does the same from user-data where it is. Runs at each boot, until it was done once.
+if command -v cloud-init >/dev/null || [ -e /var/lib/proxyfleet.done ]; then
+	exit 0
+fi
+`
+	onceDone = `
+touch /var/lib/proxyfleet.done
+`
+)
+
+// entry is one value of metadata.
+type entry struct{ key, value string }
 
 // oversize tells of a document that is too large. One of usual size is not looked at: to build it hashes the password, and a
 // request is judged at every pass.
@@ -47,15 +65,15 @@ func (s settings) oversize(r provider.Request) error {
 }
 
 // metadataOf is metadata that Compute Engine takes, or an error that says what is too large for it.
-func metadataOf(values map[string]string) (*computepb.Metadata, error) {
+func metadataOf(entries []entry) (*computepb.Metadata, error) {
 	m := &computepb.Metadata{}
 	total := 0
-	for key, value := range values {
-		if len(value) > maxValue {
-			return nil, fmt.Errorf("cloudInit: with what sets up the proxy it has %d bytes, and Compute Engine takes %d", len(value), maxValue)
+	for _, e := range entries {
+		if len(e.value) > maxValue {
+			return nil, fmt.Errorf("cloudInit: with what sets up the proxy it has %d bytes, and Compute Engine takes %d", len(e.value), maxValue)
 		}
-		total += len(key) + len(value)
-		m.Items = append(m.Items, &computepb.Items{Key: new(key), Value: new(value)})
+		total += len(e.key) + len(e.value)
+		m.Items = append(m.Items, &computepb.Items{Key: new(e.key), Value: new(e.value)})
 	}
 	if total > maxMetadata {
 		return nil, fmt.Errorf("cloudInit: all metadata has %d bytes, and Compute Engine takes %d", total, maxMetadata)

@@ -1,6 +1,7 @@
 package gcptest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -148,7 +149,7 @@ func (s *Server) get(c call) (proto.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := c.now.Add(-s.lag)
-	m := s.find(c.PathValue("zone"), c.PathValue("instance"), at)
+	m := s.find(c.PathValue("zone"), c.PathValue("instance"), (*Machine).seen, at)
 	if m == nil {
 		return nil, s.missing(c.PathValue("zone"), c.PathValue("instance"))
 	}
@@ -160,7 +161,7 @@ func (s *Server) delete(c call) (proto.Message, error) {
 	zone := c.PathValue("zone")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.find(zone, c.PathValue("instance"), c.now)
+	m := s.find(zone, c.PathValue("instance"), (*Machine).there, c.now)
 	if m == nil {
 		return nil, s.missing(zone, c.PathValue("instance"))
 	}
@@ -177,7 +178,7 @@ var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][
 // insert begins the making of a machine.
 func (s *Server) insert(c call) (proto.Message, error) {
 	if c.fault.Late > 0 {
-		hangs(c.Context(), c.fault.Late)
+		hangs(context.WithoutCancel(c.Context()), c.fault.Late) // it takes effect although its caller has gone
 	}
 	zone := c.PathValue("zone")
 	vm, err := s.read(c, zone)
@@ -196,7 +197,7 @@ func (s *Server) insert(c call) (proto.Message, error) {
 			return op.show(s, now), nil
 		}
 	}
-	if s.find(zone, vm.GetName(), now) != nil {
+	if s.find(zone, vm.GetName(), (*Machine).there, now) != nil {
 		return nil, problem{status: http.StatusConflict, reason: "alreadyExists",
 			message: fmt.Sprintf("The resource 'projects/%s/zones/%s/instances/%s' already exists", s.config.Project, zone, vm.GetName())}
 	}
@@ -206,8 +207,8 @@ func (s *Server) insert(c call) (proto.Message, error) {
 // begin makes the machine and its operation. The caller holds the mutex.
 func (s *Server) begin(c call, zone, requestID string, vm *computepb.Instance, now time.Time) *operation {
 	s.dress(vm)
-	m := &Machine{Zone: zone, Name: vm.GetName(), ID: s.nextID(), Resource: vm, Created: now.Add(c.fault.Hidden),
-		Runs: now.Add(max(s.config.Boot, c.fault.Hidden))}
+	m := &Machine{Zone: zone, Name: vm.GetName(), ID: s.nextID(), Resource: vm, Created: now,
+		Seen: now.Add(c.fault.Hidden), Runs: now.Add(s.config.Boot)}
 	op := &operation{id: s.nextID(), kind: "insert", zone: zone, target: m.Name, targetID: m.ID, requestID: requestID,
 		began: now, ends: now.Add(s.config.Insert), failure: c.fault.failure(), status: http.StatusServiceUnavailable}
 	if c.fault.FailStatus != 0 {
@@ -337,7 +338,7 @@ func (s *Server) labelled(key, value string, at time.Time) []*Machine {
 	for _, zone := range s.config.Zones {
 		for _, m := range s.machines {
 			wanted := key == "" || m.Resource.GetLabels()[key] == value
-			if m.Zone == zone && m.there(at) && wanted && !s.unreached[zone] {
+			if m.Zone == zone && m.seen(at) && wanted && !s.unreached[zone] {
 				all = append(all, m)
 			}
 		}

@@ -38,7 +38,7 @@ type Fault struct {
 	Vanishes bool
 	// FailStatus is the HTTP status of the failed operation. Defaults to 503.
 	FailStatus int
-	// Hidden makes a machine that reads see only after that long.
+	// Hidden makes a machine that reads see only after that long. It has its name from the beginning.
 	Hidden time.Duration
 }
 

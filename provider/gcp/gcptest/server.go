@@ -63,6 +63,7 @@ type Machine struct {
 	ID         uint64
 	Resource   *computepb.Instance // as it was asked for
 	Created    time.Time
+	Seen       time.Time // reads do not see it earlier
 	Runs       time.Time
 	Stopped    time.Time // it was taken away, and is TERMINATED
 	Deleted    time.Time // its deletion was asked for
@@ -73,6 +74,9 @@ type Machine struct {
 func (m *Machine) there(at time.Time) bool {
 	return !m.Created.After(at) && (m.Gone.IsZero() || m.Gone.After(at))
 }
+
+// seen says whether reads see a machine at a moment.
+func (m *Machine) seen(at time.Time) bool { return m.there(at) && !m.Seen.After(at) }
 
 // Status is the machine's at a moment, "" when it is not there.
 func (m *Machine) Status(at time.Time) string {
@@ -164,11 +168,11 @@ func (s *Server) nextID() uint64 {
 	return s.ids
 }
 
-// find returns the machine of a name, or of a numeric id as the API takes it too, at a moment, or nil. The caller holds the
-// mutex.
-func (s *Server) find(zone, name string, at time.Time) *Machine {
+// find returns the machine of a name, or of a numeric id as the API takes it too, that is as wanted, or nil. The caller holds
+// the mutex.
+func (s *Server) find(zone, name string, wanted func(*Machine, time.Time) bool, at time.Time) *Machine {
 	for _, m := range slices.Backward(s.machines) {
-		if m.Zone == zone && (m.Name == name || strconv.FormatUint(m.ID, 10) == name) && m.there(at) {
+		if m.Zone == zone && (m.Name == name || strconv.FormatUint(m.ID, 10) == name) && wanted(m, at) {
 			return m
 		}
 	}
@@ -207,7 +211,7 @@ func (s *Server) Plant(zone string, vm *computepb.Instance) {
 func (s *Server) Preempt(zone, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.find(zone, name, time.Now())
+	m := s.find(zone, name, (*Machine).there, time.Now())
 	if m != nil {
 		m.Stopped = time.Now()
 	}
@@ -218,7 +222,7 @@ func (s *Server) Preempt(zone, name string) bool {
 func (s *Server) Vanish(zone, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.find(zone, name, time.Now())
+	m := s.find(zone, name, (*Machine).there, time.Now())
 	if m != nil {
 		m.Deleted, m.Gone = time.Now(), time.Now()
 	}
