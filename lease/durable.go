@@ -183,12 +183,23 @@ func (m *Memory) restoreLeases(records []Record, now time.Time) error {
 		m.restoreRequest(h, r)
 	}
 	m.shelf.ready()
-	for id, a := range m.requests {
-		if slices.Contains(a.leases, nil) {
-			delete(m.requests, id) // no store leaves such a log
-		}
+	for _, a := range m.requests {
+		m.dropIncomplete(a)
 	}
 	return nil
+}
+
+// dropIncomplete forgets an answer of which not all leases are there. No store leaves such a log.
+func (m *Memory) dropIncomplete(a *answered) {
+	if !slices.Contains(a.leases, nil) {
+		return
+	}
+	delete(m.requests, a.ID)
+	for _, h := range a.leases {
+		if h != nil {
+			h.request = nil
+		}
+	}
 }
 
 // restoreRequest makes a lease an answer again to the request that got it.

@@ -46,6 +46,7 @@ type modelLease struct {
 	moved            bool
 	session          *modelSession // of the first lease of a grant
 	ended            time.Time
+	bare             bool // granted by an earlier process, and not asked for since: the store knows no endpoint
 }
 
 type pair struct{ key, target string }
@@ -229,6 +230,15 @@ func (m *model) instance(l *modelLease) bool {
 	return p.known && p.Incarnation == l.incarnation
 }
 
+// knows notes that the store has found the proxy of a lease, and says whether it knows it now.
+func (m *model) knows(l *modelLease) bool {
+	if l.bare && m.instance(l) {
+		l.Proxy, l.bare = m.proxies[l.key].Endpoint, false
+		l.Proxy.Attributes = m.proxies[l.key].Attributes
+	}
+	return !l.bare
+}
+
 func (m *model) report(l *modelLease, r lease.Report, now time.Time) {
 	target := cmp.Or(r.Target, l.Target)
 	c := m.cooldowns[pair{l.key, target}]
@@ -390,8 +400,8 @@ func (w *walker) acquire() {
 	g, err := w.store.Acquire(w.Context(), r)
 	now := w.model.tick()
 	r.TTL = cmp.Or(r.TTL, ttl)
-	if l, again := w.model.retried(r); l != nil {
-		w.acquireAgain(r, l, again, g, err)
+	if l, _ := w.model.retried(r); l != nil {
+		w.acquireAgain(r, l, g, err)
 		return
 	}
 	best, refusal := w.model.choose(r, now)
@@ -425,14 +435,21 @@ func (w *walker) acquire() {
 	}
 }
 
-func (w *walker) acquireAgain(r lease.Request, l *modelLease, want, g lease.Grant, err error) {
+func (w *walker) acquireAgain(r lease.Request, l *modelLease, g lease.Grant, err error) {
 	w.Helper()
 	if r.TTL != l.request.TTL || max(1, r.Count) != max(1, l.request.Count) || r.Target != l.request.Target || !maps.Equal(r.Selector, l.request.Selector) {
 		w.wants(lease.ErrRequestMismatch, err)
 		w.seen["mismatch"]++
 		return
 	}
+	for _, id := range l.siblings {
+		if !w.model.knows(w.model.leases[id]) {
+			w.wants(lease.ErrNotReady, err)
+			return
+		}
+	}
 	w.wants(nil, err)
+	_, want := w.model.retried(r)
 	if d := gocmp.Diff(want, g); d != "" {
 		w.Fatalf("the retried lease differs (-model +store):\n%s", d)
 	}
@@ -479,6 +496,7 @@ func (w *walker) renew() {
 		w.seen["renewed gone"]++
 	default:
 		w.wants(nil, err)
+		w.model.knows(l)
 		l.TTL = cmp.Or(d, l.TTL)
 		l.Expires = now.Add(l.TTL)
 		if s := l.session; s != nil && w.model.sessions[l.request.Session] == s {
@@ -517,6 +535,7 @@ func (w *walker) report() {
 		w.seen["reported gone"]++
 	default:
 		w.wants(nil, err)
+		w.model.knows(l)
 		w.model.report(l, r, now)
 		w.seen["reported"]++
 		if !l.ended.IsZero() {
