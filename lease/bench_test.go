@@ -15,7 +15,7 @@ import (
 // compares that with the least that any such store must do, done in turns. The cooldown window is one second, so that leases are
 // forgotten at the rate at which they end.
 func BenchmarkAcquireRelease(b *testing.B) {
-	for _, n := range []int{100, 1_000, 10_000} {
+	for _, n := range []int{100, 1_000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("proxies=%d", n), func(b *testing.B) {
 			m := newMemory(b, lease.Config{CooldownWindow: time.Second, MaxTTL: 10 * time.Hour})
 			for i := range n {

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"cmp"
 	"maps"
 	"time"
 )
@@ -48,9 +47,9 @@ func grantOf(leases []*held, moved bool) Grant {
 
 // same says whether two requests ask for the same. How long they are ready to wait is no part of it: of a request that is
 // repeated some of that time has passed.
-func (r Request) same(other Request) bool {
+func (r *Request) same(other *Request) bool {
 	return r.Target == other.Target && r.TTL == other.TTL && r.Session == other.Session && r.count() == other.count() &&
 		maps.Equal(r.Selector, other.Selector)
 }
 
-func (r Request) count() int { return cmp.Or(r.Count, 1) }
+func (r *Request) count() int { return max(r.Count, 1) }

@@ -145,7 +145,7 @@ func (x *index) make(selector map[string]string, target string, now time.Time) *
 	s := x.share(l.shared)
 	for p := range s.members {
 		if p.matches(selector) {
-			l.add(p, now)
+			l.take(p, now)
 		}
 	}
 	s.lanes[l] = struct{}{}
@@ -200,8 +200,11 @@ func (x *index) unshare(a attribute, s *sharing) {
 
 // place puts a proxy that has become known, or whose attributes have changed, into the lanes that it belongs to.
 func (x *index) place(p *member, now time.Time) {
-	x.displace(p)
-	x.all.add(p, now)
+	if p.own.lane != nil {
+		x.displace(p)
+	}
+	p.own = entry{lane: x.all, proxy: p}
+	x.all.add(&p.own, now)
 	p.attributes = append(p.attributes, attribute{})
 	for k, v := range p.candidate.Attributes {
 		p.attributes = append(p.attributes, attribute{k, v})
@@ -211,7 +214,7 @@ func (x *index) place(p *member, now time.Time) {
 		s.members[p] = struct{}{}
 		for l := range s.lanes {
 			if p.matches(l.selector) {
-				l.add(p, now)
+				l.take(p, now)
 				x.entries++
 			}
 		}
@@ -220,27 +223,30 @@ func (x *index) place(p *member, now time.Time) {
 
 // displace takes a proxy out of all lanes.
 func (x *index) displace(p *member) {
+	x.all.remove(&p.own)
 	for _, e := range p.entries {
 		e.lane.remove(e)
-		if e.lane != x.all {
-			x.entries--
-		}
 	}
+	x.entries -= len(p.entries)
 	for _, a := range p.attributes {
 		s := x.sharing[a]
 		delete(s.members, p)
 		x.unshare(a, s)
 	}
-	p.entries, p.attributes = nil, nil
+	p.own, p.entries, p.attributes = entry{}, nil, nil
 }
 
 // update brings the lanes of a proxy up to date.
 func (x *index) update(p *member, now time.Time) {
+	if p.own.lane == nil {
+		return // it was removed
+	}
+	x.all.update(&p.own, now)
 	var idle *lane
 	for _, e := range p.entries {
 		l := e.lane
 		l.update(e, now)
-		if l.idle++; l.idle > max(len(l.entries), x.bounds.idle) && l != x.all && l.queues.Len() == 0 {
+		if l.idle++; l.idle > max(len(l.entries), x.bounds.idle) && l.queues.Len() == 0 {
 			idle = l
 		}
 	}

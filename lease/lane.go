@@ -13,6 +13,7 @@ type lane struct {
 	target   string
 	entries  []*entry
 	ready    []place          // a heap with four children to each place
+	at       []int32          // where in ready each entry is, from 1; 0 for nowhere
 	blocked  timeline[*entry] // those of which it is known when they come free
 	kept     [obstacles]int   // how many each obstacle keeps
 	queues   timeline[*queue] // of those who wait for a proxy of the lane, whoever waits longest in front
@@ -22,10 +23,11 @@ type lane struct {
 	idle    int           // how often it was brought up to date since it was used
 }
 
-// place is one place of the heap. The rank is here too, because it is looked at much more often than the rest.
+// place is one place of the heap. The rank is here too, and where an entry is in the heap is not with the entry, because in a
+// large fleet most of the time goes into fetching what is far apart in memory.
 type place struct {
 	rank  Rank
-	entry *entry
+	index int32 // of the entry
 }
 
 // entry is a proxy in a lane.
@@ -35,7 +37,6 @@ type entry struct {
 	obstacle obstacle
 	index    int       // its place among the entries of the lane
 	mine     int       // its place among those of the proxy
-	at       int       // its place in ready, from 1; 0 for none
 	free     time.Time // when it comes free, if that is known
 	slot     int       // its place in blocked
 }
@@ -47,24 +48,36 @@ func newLane(key string, selector map[string]string, target string) *lane {
 	return &lane{key: key, selector: selector, target: target}
 }
 
-// add takes a proxy in.
-func (l *lane) add(p *member, now time.Time) {
-	e := &entry{lane: l, proxy: p, obstacle: unhealthy, index: len(l.entries), mine: len(p.entries)}
-	l.entries = append(l.entries, e)
-	l.kept[unhealthy]++
+// take makes a proxy part of the lane.
+func (l *lane) take(p *member, now time.Time) {
+	e := &entry{lane: l, proxy: p, mine: len(p.entries)}
 	p.entries = append(p.entries, e)
+	l.add(e, now)
+}
+
+// add takes an entry in.
+func (l *lane) add(e *entry, now time.Time) {
+	e.index, e.obstacle = len(l.entries), unhealthy
+	l.entries = append(l.entries, e)
+	l.at = append(l.at, 0)
+	l.kept[unhealthy]++
 	l.update(e, now)
 }
 
-// remove takes a proxy out. The proxy's own list still has the entry.
+// remove takes an entry out.
 func (l *lane) remove(e *entry) {
-	last := l.entries[len(l.entries)-1]
-	l.entries[e.index], last.index = last, e.index
-	l.entries[len(l.entries)-1] = nil
-	l.entries = l.entries[:len(l.entries)-1]
 	l.kept[e.obstacle]--
 	l.unready(e)
 	l.blocked.drop(e)
+	end := len(l.entries) - 1
+	last := l.entries[end]
+	l.entries[e.index], l.at[e.index] = last, l.at[end]
+	last.index = e.index
+	if at := l.at[e.index]; at > 0 {
+		l.ready[at-1].index = int32(e.index)
+	}
+	l.entries[end] = nil
+	l.entries, l.at = l.entries[:end], l.at[:end]
 }
 
 // update restores what follows from the state of a proxy.
@@ -118,7 +131,7 @@ func (b *border) next() *member {
 		return nil
 	}
 	b.last = b.pop()
-	return b.lane.ready[b.last].entry.proxy
+	return b.lane.proxy(b.lane.ready[b.last])
 }
 
 // open adds the children of a place.
@@ -156,12 +169,14 @@ func (b *border) pop() int {
 	return first
 }
 
-func (b *border) before(i, j int) bool { return b.lane.ready[i].before(b.lane.ready[j]) }
+func (b *border) before(i, j int) bool { return b.lane.before(b.lane.ready[i], b.lane.ready[j]) }
+
+func (l *lane) proxy(p place) *member { return l.entries[p.index].proxy }
 
 // settle gives a proxy its place among those that are ready.
 func (l *lane) settle(e *entry) {
-	this := place{e.proxy.rank, e}
-	at := e.at - 1
+	this := place{e.proxy.rank, int32(e.index)}
+	at := int(l.at[e.index]) - 1
 	if at < 0 {
 		at = len(l.ready)
 		l.ready = append(l.ready, this)
@@ -171,14 +186,13 @@ func (l *lane) settle(e *entry) {
 
 // unready takes a proxy from those that are ready, if it is there.
 func (l *lane) unready(e *entry) {
-	at := e.at - 1
+	at := int(l.at[e.index]) - 1
 	if at < 0 {
 		return
 	}
-	e.at = 0
+	l.at[e.index] = 0
 	last := len(l.ready) - 1
 	moved := l.ready[last]
-	l.ready[last] = place{}
 	l.ready = l.ready[:last]
 	if at < last {
 		l.sift(at, moved)
@@ -187,13 +201,13 @@ func (l *lane) unready(e *entry) {
 
 // sift finds the place of a proxy, beginning at one that is free for it.
 func (l *lane) sift(at int, this place) {
-	for at > 0 && this.before(l.ready[(at-1)/4]) {
+	for at > 0 && l.before(this, l.ready[(at-1)/4]) {
 		l.set(at, l.ready[(at-1)/4])
 		at = (at - 1) / 4
 	}
 	for 4*at+1 < len(l.ready) {
 		child := l.least(4*at + 1)
-		if !l.ready[child].before(this) {
+		if !l.before(l.ready[child], this) {
 			break
 		}
 		l.set(at, l.ready[child])
@@ -206,7 +220,7 @@ func (l *lane) sift(at int, this place) {
 func (l *lane) least(from int) int {
 	best := from
 	for i := from + 1; i < from+4 && i < len(l.ready); i++ {
-		if l.ready[i].before(l.ready[best]) {
+		if l.before(l.ready[i], l.ready[best]) {
 			best = i
 		}
 	}
@@ -215,12 +229,15 @@ func (l *lane) least(from int) int {
 
 func (l *lane) set(at int, this place) {
 	l.ready[at] = this
-	this.entry.at = at + 1
+	l.at[this.index] = int32(at + 1)
 }
 
-func (p place) before(other place) bool {
-	if c := p.rank.compare(other.rank); c != 0 {
-		return c < 0
+func (l *lane) before(p, other place) bool {
+	switch {
+	case p.rank.A != other.rank.A:
+		return p.rank.A < other.rank.A
+	case p.rank.B != other.rank.B:
+		return p.rank.B < other.rank.B
 	}
-	return p.entry.proxy.candidate.Key < other.entry.proxy.candidate.Key
+	return l.proxy(p).candidate.Key < l.proxy(other).candidate.Key
 }

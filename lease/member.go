@@ -14,6 +14,7 @@ type member struct {
 	candidate *Candidate // never changed, only replaced
 	known     bool       // false once it was removed
 	open      timeline[*held]
+	few       [2]*held             // where the first of them are
 	cooldowns map[string]*cooldown // by target
 	hurried   time.Time            // when Config.Failed was last called
 
@@ -22,12 +23,13 @@ type member struct {
 	front   Rank
 	random  float64
 
+	own        entry       // in the lane of all proxies
+	entries    []*entry    // in the other lanes
 	attributes []attribute // under which the index has it
-	entries    []*entry    // in the lanes
 	stirred    bool        // it may have come free since those who wait were asked
 }
 
-// dropEntry forgets that the proxy is in a lane.
+// dropEntry forgets that the proxy is in a lane other than that of all.
 func (p *member) dropEntry(e *entry) {
 	last := p.entries[len(p.entries)-1]
 	p.entries[e.mine], last.mine = last, e.mine
@@ -37,7 +39,7 @@ func (p *member) dropEntry(e *entry) {
 
 // standing is what the policy ranks the proxy by.
 func (p *member) standing() Standing {
-	return Standing{Candidate: *p.candidate, Active: p.open.Len(), Granted: p.granted, Front: p.front, Random: p.random}
+	return Standing{Candidate: p.candidate, Active: p.open.Len(), Granted: p.granted, Front: p.front, Random: p.random}
 }
 
 // draw notes where the order has come to.

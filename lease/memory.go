@@ -391,7 +391,7 @@ func (m *Memory) acquire(r *Request, now time.Time) (answer, *NoMatch) {
 
 // repeat answers a request that was answered before.
 func (m *Memory) repeat(earlier *answered, r *Request) answer {
-	if !earlier.same(*r) {
+	if !earlier.same(r) {
 		return answer{err: ErrRequestMismatch}
 	}
 	for _, h := range earlier.leases {
@@ -634,6 +634,7 @@ func (m *Memory) forgetCooldowns(p *member) {
 
 func (m *Memory) newMember(key string) *member {
 	p := &member{candidate: &Candidate{Key: key}}
+	p.open.things = p.few[:0]
 	m.members[key] = p
 	return p
 }

@@ -1,9 +1,6 @@
 package lease
 
-import (
-	"cmp"
-	"math"
-)
+import "math"
 
 // Policy decides the order in which proxies are offered, and nothing else: which of them may be granted at all follows
 // from capacity, health and cooldowns, and is the store's to say. [FewestActive], [Spread], [Fastest] and [Random] are
@@ -18,7 +15,8 @@ type Policy interface {
 
 // Standing is all that a policy may know about a proxy. Nothing in it depends on a target, a session or an instant.
 type Standing struct {
-	Candidate
+	// Candidate is the proxy. Do not change it.
+	*Candidate
 	// Active is the number of open leases.
 	Active int
 	// Granted is the number of the last grant that the proxy got, counting those of all proxies from 1; 0 is never.
@@ -33,10 +31,6 @@ type Standing struct {
 // Rank is a place in the order. The proxy with the least A is offered first; among equals the one with the least B, and
 // among those that are equal in both the one whose key sorts first.
 type Rank struct{ A, B uint64 }
-
-func (r Rank) compare(other Rank) int {
-	return cmp.Or(cmp.Compare(r.A, other.A), cmp.Compare(r.B, other.B))
-}
 
 // FewestActive offers the proxy with the fewest open leases, among equals the one with the least latency. It is the
 // default: crawlers that work at the same time share the fleet evenly and fast. A single crawler that holds one lease at a

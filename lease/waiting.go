@@ -132,7 +132,7 @@ func (m *Memory) serve(now time.Time) {
 func (m *Memory) offerTo(p *member, now time.Time) {
 	var refused []*queue
 	for p.isFree("", now) {
-		q := longest(p)
+		q := m.longest(p)
 		if q == nil {
 			break
 		}
@@ -150,7 +150,8 @@ func (m *Memory) offerTo(p *member, now time.Time) {
 }
 
 // longest returns the queue whose first has waited longest for a proxy, or nil.
-func longest(p *member) (longest *queue) {
+func (m *Memory) longest(p *member) *queue {
+	longest, _ := m.index.all.queues.first()
 	for _, e := range p.entries {
 		if q, ok := e.lane.queues.first(); ok && (longest == nil || q.due().Before(longest.due())) {
 			longest = q

@@ -102,7 +102,7 @@ func (m *model) open(key string) (open []*modelLease) {
 }
 
 func (m *model) rank(p *modelProxy) lease.Rank {
-	return m.policy.Rank(lease.Standing{Candidate: p.Candidate, Active: len(m.open(p.Key)), Granted: p.granted})
+	return m.policy.Rank(lease.Standing{Candidate: &p.Candidate, Active: len(m.open(p.Key)), Granted: p.granted})
 }
 
 func (m *model) matching(selector map[string]string) (found []*modelProxy) {
