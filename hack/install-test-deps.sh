@@ -1,6 +1,7 @@
 #!/bin/bash
 # Installs what the tests and the linter need besides Go: the proxies that health checks are tried on, Prometheus, a browser, curl,
-# make, and a C compiler for the race detector. What is there already is not touched, so a machine that has everything needs no
+# make, a C compiler for the race detector, and a hypervisor: libvirt, QEMU, an SSH server and what builds the disk of a guest.
+# What is there already is not touched, so a machine that has everything needs no
 # network. For Debian and its descendants; elsewhere it names what is missing.
 set -euo pipefail
 
@@ -24,6 +25,26 @@ need isoinfo genisoimage
 need chromium chromium
 need chromedriver chromium-driver
 need curl curl
+need libvirtd libvirt-daemon-system
+need virsh libvirt-clients
+need qemu-system-x86_64 qemu-system-x86
+need qemu-img qemu-utils
+need /usr/share/OVMF/OVMF_CODE_4M.fd ovmf
+need dnsmasq dnsmasq-base
+need sshd openssh-server
+need ssh-keygen openssh-client
+need ip iproute2
+need iptables iptables
+need mcopy mtools
+need mkfs.vfat dosfstools
+need sfdisk fdisk
+need modprobe kmod
+need cpio cpio
+need objcopy binutils
+need busybox busybox-static
+need syslinux syslinux
+need /usr/lib/syslinux/mbr/mbr.bin syslinux-common
+need /usr/lib/systemd/boot/efi/linuxx64.efi.stub systemd-boot-efi
 need make make
 need gcc gcc
 need /usr/include/stdlib.h libc6-dev

@@ -1,0 +1,122 @@
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	golibvirt "github.com/digitalocean/go-libvirt"
+
+	"github.com/proxyfleet/fleet/provider"
+)
+
+// The reasons of what libvirt itself complains of. Those of connections are with [DialError], and those of images with
+// [transfers].
+const (
+	NoRights       = "NoRights"       // the user may not do that
+	Unsupported    = "Unsupported"    // the host's libvirt cannot do that
+	DomainRefused  = "DomainRefused"  // libvirt does not take the definition
+	NoDomainType   = "NoDomainType"   // the host has none of the domain types that are configured
+	NetworkMissing = "NetworkMissing" // the network is not there
+	NetworkDown    = "NetworkInactive"
+	PoolMissing    = "PoolMissing"
+	PoolInactive   = "PoolInactive"
+	PoolBusy       = "PoolBusy" // something else works on the pool
+	PoolFull       = "PoolFull"
+	HostFull       = "HostFull"     // the host has no memory for the machine
+	LibvirtError   = "LibvirtError" // anything else that libvirt says
+	StartFailed    = "StartFailed"  // the machine was defined, and does not start
+	HostMisread    = "HostMisread"  // the host answers what is not understood
+)
+
+// code says whether an error is libvirt's of that number.
+func code(err error, number golibvirt.ErrorNumber) bool {
+	return err != nil && Code(err) == uint32(number)
+}
+
+// verdict is what an error means.
+type verdict struct {
+	class  provider.Class
+	reason string
+}
+
+// verdicts are those on libvirt's errors by their numbers. Where one number stands for several things, the text decides.
+func verdictOn(e golibvirt.Error) verdict {
+	has := func(text string) bool { return strings.Contains(e.Message, text) }
+	switch golibvirt.ErrorNumber(e.Code) {
+	case golibvirt.ErrNoNetwork:
+		return verdict{provider.ErrPermanent, NetworkMissing}
+	case golibvirt.ErrNoStoragePool:
+		return verdict{provider.ErrPermanent, PoolMissing}
+	case golibvirt.ErrAuthFailed, golibvirt.ErrAuthCancelled, golibvirt.ErrAuthUnavailable, golibvirt.ErrAccessDenied,
+		golibvirt.ErrOperationDenied:
+		return verdict{provider.ErrPermanent, NoRights}
+	case golibvirt.ErrNoSupport, golibvirt.ErrConfigUnsupported, golibvirt.ErrArgumentUnsupported:
+		return verdict{provider.ErrPermanent, Unsupported}
+	case golibvirt.ErrXMLError, golibvirt.ErrXMLDetail, golibvirt.ErrXMLInvalidSchema:
+		return verdict{provider.ErrPermanent, DomainRefused}
+	}
+	switch {
+	case has("No space left on device"), has("Disk quota exceeded"):
+		return verdict{provider.ErrQuotaExceeded, PoolFull}
+	case has("Cannot allocate memory"), has("cannot set up guest memory"):
+		return verdict{provider.ErrQuotaExceeded, HostFull}
+	case has("pool") && has("is not active"):
+		return verdict{provider.ErrTransient, PoolInactive}
+	case has("pool") && has("asynchronous jobs running"):
+		return verdict{provider.ErrTransient, PoolBusy}
+	case has("network") && has("is not active"):
+		return verdict{provider.ErrTransient, NetworkDown}
+	}
+	return verdict{provider.ErrTransient, LibvirtError}
+}
+
+// failure is the error of an operation, by what it came from. A reason that an error has already stays.
+func (p *Provider) failure(ctx context.Context, op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if known, ok := errors.AsType[*provider.Error](err); ok {
+		withOp := *known
+		withOp.Op = op
+		return &withOp
+	}
+	if interrupted := provider.Interrupted(ctx, op); interrupted != nil {
+		return interrupted
+	}
+	v := p.policy.verdictOn(err)
+	return &provider.Error{Op: op, Class: v.class, Reason: v.reason, Err: err}
+}
+
+func (p Policy) verdictOn(err error) verdict {
+	if e, ok := errors.AsType[golibvirt.Error](err); ok {
+		if dial, ok := errors.AsType[*DialError](err); ok {
+			return p.verdictOnDial(dial)
+		}
+		return verdictOn(e)
+	}
+	if errors.Is(err, golibvirt.ErrUnsupported) {
+		return verdict{provider.ErrPermanent, Unsupported}
+	}
+	if dial, ok := errors.AsType[*DialError](err); ok {
+		return p.verdictOnDial(dial)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return verdict{provider.ErrTransient, provider.Timeout} // of one call, not of the operation
+	}
+	return verdict{provider.ErrTransient, HostMisread}
+}
+
+func (p Policy) verdictOnDial(e *DialError) verdict {
+	if slices.Contains(p.PermanentDials, e.Reason) {
+		return verdict{provider.ErrPermanent, e.Reason}
+	}
+	return verdict{provider.ErrTransient, e.Reason}
+}
+
+// wrong is an error that is known for what it is.
+func wrong(class provider.Class, reason, format string, args ...any) *provider.Error {
+	return &provider.Error{Class: class, Reason: reason, Err: fmt.Errorf(format, args...)}
+}
