@@ -71,3 +71,21 @@ func TestTheProjectOfAProviderStays(t *testing.T) {
 	}
 	opened(t, env, url, nil)
 }
+
+// To validate documents takes neither a UID nor a hash; what does not fit into a label is refused before anything else is.
+func TestPlanLooksAtMarks(t *testing.T) {
+	p := open(t, "f", "http://127.0.0.1:1", nil)
+	r := named("us-central1-a", "u")
+	for _, marks := range []provider.Marks{{}, r.Marks} {
+		r.Marks = marks
+		if _, err := p.Plan(r); err != nil {
+			t.Errorf("with the marks %+v, Plan returned %v", marks, err)
+		}
+	}
+	for _, marks := range []provider.Marks{{UID: "U"}, {UID: "a.b"}, {UID: strings.Repeat("u", 64)}, {UID: "u", Hash: "V1"}} {
+		r.Marks = marks
+		if _, err := p.Plan(r); provider.ClassOf(err) != provider.ErrPermanent {
+			t.Errorf("with the marks %+v, Plan returned %v, want a permanent error", marks, err)
+		}
+	}
+}

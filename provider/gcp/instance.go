@@ -78,8 +78,8 @@ func (s settings) problems(r provider.Request) []error {
 		"placement.image: want a path, such as projects/debian-cloud/global/images/family/debian-12")
 	check(r.Placement.DiskSizeGb >= 0 && r.Placement.DiskSizeGb <= biggestDisk, "placement.diskSizeGb: want at most 65536")
 	check(resourceName.MatchString(r.Name), "name: want lower-case letters, digits and '-'")
-	check(labelValue.MatchString(r.Marks.UID), "uid: want at most 63 lower-case letters, digits, '-' and '_', as labels take them")
-	check(labelValue.MatchString(r.Marks.Hash), "hash: want at most 63 lower-case letters, digits, '-' and '_', as labels take them")
+	check(r.Marks.UID == "" || labelValue.MatchString(r.Marks.UID), "uid: want at most 63 lower-case letters, digits, '-' and '_', as labels take them")
+	check(r.Marks.Hash == "" || labelValue.MatchString(r.Marks.Hash), "hash: want at most 63 lower-case letters, digits, '-' and '_', as labels take them")
 	if err := s.proxy(r).Validate(); err != nil {
 		problems = append(problems, fmt.Errorf("port or credentials: %w", err))
 	} else if err := s.oversize(r); err != nil {
