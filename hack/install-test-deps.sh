@@ -25,6 +25,7 @@ need isoinfo genisoimage
 need chromium chromium
 need chromedriver chromium-driver
 need curl curl
+need strace strace
 need libvirtd libvirt-daemon-system
 need virsh libvirt-clients
 need qemu-system-x86_64 qemu-system-x86

@@ -18,6 +18,7 @@ import (
 
 	"github.com/proxyfleet/fleet/internal/boltfile"
 	"github.com/proxyfleet/fleet/lease"
+	"github.com/proxyfleet/fleet/secret"
 )
 
 func openTest(t testing.TB, path string) *Log {
@@ -335,7 +336,7 @@ func TestSize(t *testing.T) {
 		}
 		return info.Size()
 	}
-	const peak, window = 20_000, 1_000
+	const peak, window = 5_000, 500
 	var n uint64
 	grant := func(i int) {
 		n = l.Append(lease.Record{Lease: fmt.Sprintf("%x", i*7919%1_000_003), Key: "default/a", Expires: at(1e9, 5)})
@@ -545,4 +546,35 @@ func TestInUse(t *testing.T) {
 	wantError(t, err, "lease file "+path, "is in use by another process")
 	closed(t, l)
 	closed(t, openTest(t, path))
+}
+
+// TestNoCredentials: what lets somebody use a proxy is not in the file.
+func TestNoCredentials(t *testing.T) {
+	const user, password = "planted-user", "planted-password"
+	path := newPath(t)
+	l := openTest(t, path)
+	store, err := lease.NewMemory(lease.Config{Log: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.Set(lease.Candidate{Key: "default/planted-name", MaxLeases: 1, Healthy: true,
+		Endpoint: lease.Endpoint{Namespace: "default", Name: "planted-name", Host: "planted-host", User: secret.New(user), Password: secret.New(password)}})
+	g, err := store.Acquire(t.Context(), lease.Request{ID: "planted-request", Session: "planted-session"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Report(t.Context(), g.Leases[0].ID, lease.Report{Outcome: lease.Banned, Target: "planted-target"}); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, l)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for word, want := range map[string]bool{user: false, password: false, "planted-host": false,
+		"planted-name": true, "planted-request": true, "planted-session": true, "planted-target": true} {
+		if strings.Contains(string(content), word) != want {
+			t.Errorf("%q in the file: %v, want %v", word, !want, want)
+		}
+	}
 }
