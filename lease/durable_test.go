@@ -122,7 +122,7 @@ func TestRestarts(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				policy := []lease.Policy{leastBusy{}, fastest{}}[n%2]
 				w := &restarts{config: lease.Config{Policy: policy}, reopen: reopener(t, path, n%4 == 0)}
-				w.walker = &walker{t, rand.New(rand.NewPCG(2, uint64(n))), nil, newModel(policy), []string{"never granted"}, map[string]int{}}
+				w.walker = &walker{small, t, rand.New(rand.NewPCG(2, uint64(n))), nil, newModel(policy), []string{"never granted"}, map[string]int{}}
 				w.restart()
 				for i := range steps {
 					if w.step(); w.IntN(30) == 0 {

@@ -284,8 +284,30 @@ func (m *model) remembered(key string) bool {
 	return len(m.open(key)) > 0
 }
 
+// world is what a walk may come across.
+type world struct {
+	names, targets, sessions []string
+	attributes               []choice // of proxies
+	recent                   int      // of so many leases one is taken up again
+}
+
+// choice is the values that an attribute may have. No proxy has the last one.
+type choice struct {
+	key    string
+	values []string
+}
+
+var small = world{
+	names:      []string{"a", "b", "c", "d"},
+	targets:    []string{"", "shop", "news"},
+	sessions:   []string{"x", "y"},
+	attributes: []choice{{"country", []string{"nl", "de", "fr"}}},
+	recent:     12,
+}
+
 // walker does random things to a store and the model alike.
 type walker struct {
+	world
 	*testing.T
 	*rand.Rand
 	store *lease.Memory
@@ -308,7 +330,7 @@ func TestRandomWalk(t *testing.T) {
 				if n%4 == 0 {
 					config.Policy = nil // the default, which the model has to know
 				}
-				w := &walker{t, rand.New(rand.NewPCG(1, uint64(n))), newMemory(t, config), newModel(policy), []string{"never granted"}, seen}
+				w := &walker{small, t, rand.New(rand.NewPCG(1, uint64(n))), newMemory(t, config), newModel(policy), []string{"never granted"}, seen}
 				for range steps {
 					w.step()
 					if t.Failed() {
@@ -372,18 +394,24 @@ func (w *walker) step() {
 	}
 }
 
-func (w *walker) target() string { return []string{"", "shop", "news"}[w.IntN(3)] }
+func (w *walker) target() string { return w.one(w.targets) }
+
+func (w *walker) one(of []string) string { return of[w.IntN(len(of))] }
 
 // some returns the ID of a lease, mostly a recent one.
-func (w *walker) some() string { return w.ids[len(w.ids)-1-w.IntN(min(len(w.ids), 12))] }
+func (w *walker) some() string { return w.ids[len(w.ids)-1-w.IntN(min(len(w.ids), w.recent))] }
 
 func (w *walker) request() lease.Request {
 	r := lease.Request{Target: w.target(), TTL: []time.Duration{0, time.Second, time.Minute, time.Hour}[w.IntN(4)]}
 	if w.IntN(3) == 0 {
-		r.Selector = map[string]string{"country": []string{"nl", "de", "fr"}[w.IntN(3)]}
+		r.Selector = map[string]string{}
+		for len(r.Selector) == 0 || len(r.Selector) < len(w.attributes) && w.IntN(3) == 0 {
+			c := w.attributes[w.IntN(len(w.attributes))]
+			r.Selector[c.key] = w.one(c.values)
+		}
 	}
 	if w.IntN(4) == 0 {
-		r.Session = []string{"x", "y"}[w.IntN(2)]
+		r.Session = w.one(w.sessions)
 	}
 	if w.IntN(5) == 0 {
 		r.Count = w.IntN(4)
@@ -544,13 +572,16 @@ func (w *walker) report() {
 	}
 }
 
-func (w *walker) name() string { return []string{"a", "b", "c", "d"}[w.IntN(4)] }
+func (w *walker) name() string { return w.one(w.names) }
 
 func (w *walker) set() {
 	c := proxy(w.name(), w.IntN(4))
 	c.Healthy = w.IntN(4) > 0
 	c.Latency = time.Duration(w.IntN(3)) * time.Millisecond
-	c.Attributes = map[string]string{"country": []string{"nl", "de"}[w.IntN(2)]}
+	c.Attributes = map[string]string{}
+	for _, a := range w.attributes {
+		c.Attributes[a.key] = w.one(a.values[:len(a.values)-1])
+	}
 	if w.IntN(4) == 0 {
 		c.Incarnation = "second"
 	}
