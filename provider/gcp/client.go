@@ -10,6 +10,8 @@ import (
 	compute "cloud.google.com/go/compute/apiv1"
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/api/option"
 )
@@ -79,7 +81,7 @@ func (c *client) open(ctx context.Context) (*connection, error) {
 }
 
 func (c *client) connect() (*connection, error) {
-	authorized, err := c.settings.authorized(otelhttp.NewTransport(c.base, otelhttp.WithTracerProvider(c.tracers)))
+	authorized, err := c.settings.authorized(traced(c.base, c.tracers))
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +98,12 @@ func (c *client) connect() (*connection, error) {
 	}
 	conn.operations, err = conn.operationsOver(authorized)
 	return conn, err
+}
+
+// traced makes a span of each request. What is global is left out of it: Google needs no trace headers, and nobody these metrics.
+func traced(base http.RoundTripper, tracers trace.TracerProvider) http.RoundTripper {
+	return otelhttp.NewTransport(base, otelhttp.WithTracerProvider(tracers), otelhttp.WithMeterProvider(noop.NewMeterProvider()),
+		otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator()))
 }
 
 // The library would repeat reads on its own for up to ten minutes, and lose why. Taking its call options away leaves that to
