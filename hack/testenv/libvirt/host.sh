@@ -1,8 +1,9 @@
 #!/bin/bash
 # host.sh DIR: one real hypervisor in namespaces of its own, in the foreground: libvirtd with QEMU, reached through sshd.
 #
-# It is a machine within the machine: its own network (10.98.N.0/24, guests in 10.99.N.0/24), mounts, users and processes. Whatever
-# ends this process, SIGKILL included, ends all of it and takes the network along. DIR is a folder of its own and gets
+# It is a machine within the machine: its own network (10.98.N.0/24, guests in 10.99.N.0/24), mounts, users and processes. It ends,
+# with all of it, on SIGTERM and, where its standard input is a pipe, when that ends: then it does not outlive whoever started it.
+# DIR is a folder of its own and gets
 #
 #   env                    ADDRESS of sshd, its HOST's address, GATEWAY (this side of the wire), POOL, GUESTS, and LEADER, the
 #                          process whose namespaces they are; written last
@@ -43,12 +44,19 @@ keys() {
 number
 keys
 mkfifo "$dir/wired"
-# Nobody but the inner processes holds the lock on, so that it goes with them.
+exec 3<&0
+# The inner processes hold the lock as well, so that it goes with the last of them.
 unshare --net --mount --pid --fork --kill-child=SIGKILL --mount-proc --propagation private \
-	bash "$here/inside.sh" "$dir" "$n" >"$dir/host.log" 2>&1 &
+	bash "$here/inside.sh" "$dir" "$n" >"$dir/host.log" 2>&1 3<&- &
 outer=$!
 trap 'kill -KILL $outer 2>/dev/null || true' EXIT
 trap 'exit 0' TERM INT
+if [[ -p /dev/fd/3 ]]; then
+	{
+		read -r -u 3 _ || true
+		kill -KILL $outer 2>/dev/null || true
+	} &
+fi
 
 leader=
 for _ in {1..200}; do
@@ -72,4 +80,4 @@ POOL=fleet
 LEADER=$leader
 E2
 mv "$dir/env.new" "$dir/env"
-wait $outer
+wait $outer || true

@@ -116,7 +116,7 @@ func (p Policy) verdictOnDial(e *DialError) verdict {
 	return verdict{provider.ErrTransient, e.Reason}
 }
 
-// wrong is an error that is known for what it is.
+// wrong is an error that is known for what it is. Whoever calls puts in the operation.
 func wrong(class provider.Class, reason, format string, args ...any) *provider.Error {
-	return &provider.Error{Class: class, Reason: reason, Err: fmt.Errorf(format, args...)}
+	return &provider.Error{Op: "make", Class: class, Reason: reason, Err: fmt.Errorf(format, args...)}
 }
