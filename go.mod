@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	cloud.google.com/go/auth v0.20.0
 	cloud.google.com/go/compute v1.70.0
+	github.com/anishathalye/porcupine v1.1.0
 	github.com/digitalocean/go-libvirt v0.0.0-20261013170128-efbbdf578ac8
 	github.com/elazarl/goproxy v1.9.3
 	github.com/go-crypt/crypt v0.14.15
