@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/proxyfleet/fleet/lease"
 	"github.com/proxyfleet/fleet/proxy"
 )
 
@@ -100,6 +101,35 @@ func TestEndsWhenTheStateFileFails(t *testing.T) {
 	}
 	if err := <-ended; err == nil || !errors.Is(err, s.store.Err()) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("it ends with %v, want %v once", err, s.store.Err())
+	}
+	if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
+		t.Errorf("%d errors are logged, want 1:\n%s", n, log.String())
+	}
+}
+
+// The same holds for the lease file: a lease that may be forgotten is none.
+func TestEndsWhenTheLeaseFileFails(t *testing.T) {
+	var log journal
+	o := newOptions(t)
+	s, err := open(t.Context(), o, nil, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(t.Context()) }()
+	awaitReadiness(t, s)
+	if err := os.Truncate(o.leasesPath(), int64(2*os.Getpagesize())); err != nil {
+		t.Fatal(err)
+	}
+	s.fleet.Leases().Set(lease.Candidate{Key: "default/a", MaxLeases: 1, Healthy: true})
+	if _, err := s.fleet.Leases().Acquire(t.Context(), lease.Request{}); !errors.Is(err, lease.ErrNotReady) {
+		t.Errorf("Acquire: %v, want %v", err, lease.ErrNotReady)
+	}
+	if status, answer := readiness(s); status != http.StatusServiceUnavailable || !strings.Contains(answer, "lease file") {
+		t.Errorf("readiness is %d: %s", status, answer)
+	}
+	if err := <-ended; err == nil || !errors.Is(err, s.leases.Err()) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("it ends with %v, want %v once", err, s.leases.Err())
 	}
 	if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
 		t.Errorf("%d errors are logged, want 1:\n%s", n, log.String())
