@@ -104,6 +104,8 @@ func (a *attempt) exchange(body io.ReadCloser) (*http.Response, []byte, error) {
 	if body != nil && body != http.NoBody {
 		a.body = &sending{ReadCloser: body}
 		sent.Body = a.body
+		// net/http waits for a read of the body that is under way, whatever happens: closing it ends the read.
+		context.AfterFunc(a.ctx, func() { _ = a.body.Close() })
 	}
 	resp, err := a.transport().RoundTrip(sent)
 	a.clock.Stop()

@@ -98,7 +98,9 @@ func (s *sending) Read(p []byte) (int, error) {
 }
 
 func (s *sending) Close() error {
-	s.closed.Store(true)
+	if s.closed.Swap(true) {
+		return nil
+	}
 	return s.ReadCloser.Close()
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,8 +137,15 @@ func TestSilence(t *testing.T) {
 				})
 				store := single(t)
 				rt := newTransport(t, leasehttp.Config{Store: store, Base: base, Buffer: -1})
+				r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, page, nil)
+				resp, err := rt.RoundTrip(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				time.Sleep(time.Minute) // this silence is the caller's
 				began := time.Now()
-				_, body, err := get(t, rt, page)
+				body, err := io.ReadAll(resp.Body)
 				failure, failed := errors.AsType[*leasehttp.Error](err)
 				if failed == test.ok || failed && (failure.By != leasehttp.Target || !failure.Timeout()) {
 					t.Errorf("error %v", err)
@@ -217,6 +225,87 @@ func TestWaiting(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestGoneWhileWaiting cancels a request that waits for a proxy, its first or another one.
+func TestGoneWhileWaiting(t *testing.T) {
+	for name, store := range map[string]func(*testing.T) *watched{
+		"for the first": func(t *testing.T) *watched { return newStore(t, nil) },
+		"for another": func(t *testing.T) *watched {
+			s := single(t)
+			s.Set(lease.Candidate{Key: "default/paris", Endpoint: lease.Endpoint{Name: "paris"}, Healthy: true}) // at capacity
+			return s
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newPipes(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })
+				store := store(t)
+				rt := newTransport(t, leasehttp.Config{Store: store, Base: base, Wait: time.Hour})
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				r, _ := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
+				resp, _, err := send(t, rt, r)
+				if failure, ok := errors.AsType[*leasehttp.Error](err); !ok || failure.By != leasehttp.Client || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%v: %v", resp, err)
+				}
+				store.empty(t)
+			})
+		})
+	}
+}
+
+// TestDialling makes sure that an attempt to reach a proxy ends with the request.
+func TestDialling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		rt := newTransport(t, leasehttp.Config{Store: single(t), Base: base})
+		began := time.Now()
+		_, _, err := get(t, rt, page)
+		if failure, ok := errors.AsType[*leasehttp.Error](err); !ok || failure.By != leasehttp.Proxy || !failure.Timeout() || time.Since(began) != 30*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// lazy is a store that takes its time to renew, even when it is told to stop.
+type lazy struct {
+	*watched
+	renewing atomic.Int32
+}
+
+func (s *lazy) Renew(ctx context.Context, _ string, _ time.Duration) (lease.Lease, error) {
+	s.renewing.Add(1)
+	<-ctx.Done()
+	time.Sleep(time.Second)
+	s.renewing.Add(-1)
+	return lease.Lease{}, ctx.Err()
+}
+
+// TestNoCallIsLeft makes sure that nobody calls the store for a body any more that is closed.
+func TestNoCallIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := newPipes(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "some") })
+		store := &lazy{watched: single(t)}
+		rt := newTransport(t, leasehttp.Config{Store: store, Base: base, Buffer: -1, TTL: 30 * time.Second})
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, page, nil)
+		resp, err := rt.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second)
+		if n := store.renewing.Load(); n != 1 {
+			t.Errorf("%d renewals are under way", n)
+		}
+		_ = resp.Body.Close()
+		if store.renewing.Load() != 0 {
+			t.Error("a renewal is under way after the end")
+		}
+		store.empty(t)
+	})
 }
 
 // script is a store that answers from a list, and then grants.

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"runtime"
 	"slices"
 	"strings"
@@ -341,6 +342,78 @@ func (b *broken) Read(p []byte) (int, error) {
 	return copy(p, "some"), nil
 }
 
+// stuck is a body that says nothing until it is closed, and then that it cannot be read.
+type stuck struct {
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (s *stuck) Read([]byte) (int, error) {
+	<-s.closed
+	return 0, errors.New("the file is closed")
+}
+
+func (s *stuck) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return nil
+}
+
+// TestBodiesAreClosed makes sure that the body of a request is closed whatever becomes of it.
+func TestBodiesAreClosed(t *testing.T) {
+	target := newTarget(t, false, site)
+	f, dead := newForward(t, "http", "127.0.61.7"), newForward(t, "http", "127.0.61.8")
+	dead.close()
+	for name, test := range map[string]struct {
+		url     string
+		proxies map[string]lease.Endpoint
+	}{
+		"sent":     {target.URL, map[string]lease.Endpoint{"a": f.endpoint("a")}},
+		"not sent": {target.URL, map[string]lease.Endpoint{"a": dead.endpoint("a")}},
+		"no proxy": {target.URL, nil},
+		"no URL":   {"ftp://example.test/", map[string]lease.Endpoint{"a": f.endpoint("a")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := &stuck{closed: make(chan struct{})}
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPut, test.url, struct {
+				io.Reader
+				io.Closer
+			}{strings.NewReader("x"), body})
+			_, _, _ = send(t, newTransport(t, leasehttp.Config{Store: newStore(t, test.proxies)}), r)
+			select {
+			case <-body.closed:
+			case <-time.After(patience):
+				t.Error("the body is open")
+			}
+		})
+	}
+}
+
+// TestTunnelledAnswers makes sure that what comes through a tunnel is the target's, whatever it looks like, and that the
+// caller's own look at the proxy's answer is kept.
+func TestTunnelledAnswers(t *testing.T) {
+	target := newTarget(t, true, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Squid-Error", "ERR_ACCESS_DENIED 0")
+		w.WriteHeader(http.StatusProxyAuthRequired)
+	})
+	f := newForward(t, "http", "127.0.61.7")
+	store := newStore(t, map[string]lease.Endpoint{"a": f.endpoint("a")})
+	base, looks := trusting(t), 0
+	base.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
+		if looks++; looks == 2 {
+			return errors.New("not this one")
+		}
+		return nil
+	}
+	rt := newTransport(t, leasehttp.Config{Store: store, Base: base})
+	if resp, _, err := get(t, rt, target.URL); err != nil || resp.StatusCode != http.StatusProxyAuthRequired {
+		t.Errorf("%v: %v", resp, err)
+	}
+	_, _, err := get(t, rt, target.URL)
+	if failure, ok := errors.AsType[*leasehttp.Error](err); !ok || failure.By != leasehttp.Proxy || !strings.Contains(err.Error(), "not this one") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestWhoFailed makes sure that errors name the right party, and that only a proxy's own failure is held against it.
 func TestWhoFailed(t *testing.T) {
 	tests := []struct {
@@ -401,6 +474,10 @@ func TestWhoFailed(t *testing.T) {
 			b, _ := http.NewRequestWithContext(r.Context(), http.MethodPut, r.URL.String(), &broken{3})
 			return b
 		}, by: leasehttp.Client},
+		{name: "body that never comes", request: func(r *http.Request) *http.Request {
+			b, _ := http.NewRequestWithContext(r.Context(), http.MethodPut, r.URL.String(), &stuck{closed: make(chan struct{})})
+			return b
+		}, by: leasehttp.Target, timeout: true},
 		{name: "gone", target: hang, request: func(r *http.Request) *http.Request {
 			ctx, cancel := context.WithTimeout(r.Context(), 50*time.Millisecond)
 			context.AfterFunc(ctx, cancel)
@@ -424,7 +501,10 @@ func TestWhoFailed(t *testing.T) {
 			}
 			store := newStore(t, map[string]lease.Endpoint{"berlin": e})
 			var log bytes.Buffer
-			c := leasehttp.Config{Store: store, Timeout: 300 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+			c := leasehttp.Config{Store: store, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+			if test.timeout {
+				c.Timeout = 300 * time.Millisecond
+			}
 			if test.distrust {
 				c.Base = &http.Transport{}
 			}
@@ -694,12 +774,9 @@ func TestNothingIsLeft(t *testing.T) {
 		newTarget(t, true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }).URL,
 		newTarget(t, true, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }).URL,
 	}
-	var proxies []*forward
 	store := newStore(t, nil)
 	for i, scheme := range []string{"http", "https", "socks5"} {
-		f := newForward(t, scheme, fmt.Sprintf("127.0.61.%d", 20+i))
-		proxies = append(proxies, f)
-		store.set(scheme, f.endpoint(scheme))
+		store.set(scheme, newForward(t, scheme, fmt.Sprintf("127.0.61.%d", 20+i)).endpoint(scheme))
 	}
 	rt := newTransport(t, leasehttp.Config{Store: store, Timeout: 200 * time.Millisecond, Buffer: 1000})
 	before := goroutines()
@@ -719,9 +796,6 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	all.Wait()
 	store.empty(t)
-	for _, f := range proxies {
-		f.close() // and with it the goroutines of the proxies themselves
-	}
 	for end := time.Now().Add(patience); goroutines() > before; runtime.Gosched() {
 		if time.Now().After(end) {
 			stacks := make([]byte, 1<<20)
