@@ -82,7 +82,8 @@ func (g *googled) standIn() http.Handler {
 	})
 }
 
-// document writes the documents of proxies by their zones.
+// document writes the documents of proxies by their zones. Whatever is late here takes effect half a second before the cloud has
+// settled at the latest: the time of an intent is kept to the second.
 func (g *googled) document(zones map[string]string) {
 	documents := []string{fmt.Sprintf(`apiVersion: crawl.example.com/v1alpha1
 kind: FleetConfiguration
@@ -97,7 +98,7 @@ providers:
     address: ipv4
     endpoint: %q
     withoutAuthentication: true
-    settle: 2s
+    settle: 3s
 `, g.target.plain.URL+"/healthz", g.url), login("")}
 	for _, name := range slices.Sorted(maps.Keys(zones)) {
 		documents = append(documents, declared{name: name, provider: "google", more: fmt.Sprintf(
