@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -176,8 +177,14 @@ func (l *Log) write() {
 	}
 }
 
-// take returns what has been appended since it was last called, or nil if that is nothing.
+// take returns what has been appended since it was last called, or nil if that is nothing. Whoever can append now does so
+// first: those who have just been answered mostly come back at once, and would else find that the next write has begun with
+// the first of them.
 func (l *Log) take() *batch {
+	for n := -1; n != l.lined(); {
+		n = l.lined()
+		runtime.Gosched()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.next.records) == 0 {
@@ -185,6 +192,13 @@ func (l *Log) take() *batch {
 	}
 	l.under, l.next = l.next, newBatch()
 	return l.under
+}
+
+// lined returns how many records are in line.
+func (l *Log) lined() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.next.records)
 }
 
 // finished says whether the log is closed and all is written, and sees to it that nothing is taken from then on.
