@@ -196,16 +196,17 @@ func (m *Memory) confirm(ctx context.Context, a answer) (Grant, error) {
 	if err == nil {
 		return a.grant, nil
 	}
-	m.giveBack(a.grant)
+	m.giveBack(a)
 	return Grant{}, err
 }
 
-// giveBack ends the leases of a grant whose caller has gone, unless the same request, sent again, was given them too.
-func (m *Memory) giveBack(g Grant) {
+// giveBack ends the leases of a grant whose caller has gone, unless the same request, sent again, was given them too. They
+// leave no trace: a session has the proxy that it had, and a trial that nobody made is still to be made.
+func (m *Memory) giveBack(a answer) {
 	m.mu.Lock()
 	defer m.unlock()
 	now := m.advance()
-	for _, l := range g.Leases {
+	for i, l := range a.grant.Leases {
 		h := m.shelf.findOpen(l.ID)
 		if h == nil {
 			continue
@@ -215,9 +216,26 @@ func (m *Memory) giveBack(g Grant) {
 				return
 			}
 		}
+		if i == 0 && a.was != nil {
+			m.undoJoin(a.was, l.ID)
+		}
+		m.undoTrial(h, now)
 		m.end(h, now, "released")
 	}
 	m.serve(now)
+}
+
+// undoTrial makes the pairs that a lease tries half open again.
+func (m *Memory) undoTrial(h *held, now time.Time) {
+	for _, c := range h.proxy.concerning(h.target) {
+		if c != nil && c.trial == h {
+			c.trial = nil
+			c.rest(now)
+			m.changing.put(c)
+			m.noteCooldown(c)
+			m.freed(h.proxy)
+		}
+	}
 }
 
 // Renew lets an open lease last for ttl from now on.
@@ -463,7 +481,9 @@ func (m *Memory) grant(proxies []*member, r *Request, now time.Time) answer {
 		leases = append(leases, m.grantOne(p, r, now))
 	}
 	m.granted = leases
+	var was *session
 	if r.Session != "" {
+		was = m.before(r.Session)
 		m.join(r.Session, leases[0], now)
 	}
 	if r.ID != "" {
@@ -472,7 +492,7 @@ func (m *Memory) grant(proxies []*member, r *Request, now time.Time) answer {
 	for _, h := range leases {
 		m.noteLease(h)
 	}
-	return answer{grant: grantOf(leases, moved)}
+	return answer{grant: grantOf(leases, moved), was: was}
 }
 
 func (m *Memory) grantOne(p *member, r *Request, now time.Time) *held {

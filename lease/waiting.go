@@ -47,6 +47,7 @@ type waiter struct {
 // answer is what a request gets. Whoever asked waits for the log.
 type answer struct {
 	grant Grant
+	was   *session // the session of the request before it was granted, if it has one
 	err   error
 }
 
