@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
@@ -73,9 +74,9 @@ func (l *ledger) after(calls int) map[name]lease.Record {
 	if calls < 0 {
 		calls = len(l.calls)
 	}
-	all := map[name]lease.Record{}
-	for n, r := range l.from {
-		all[n] = r
+	all := maps.Clone(l.from)
+	if all == nil {
+		all = map[name]lease.Record{}
 	}
 	for _, call := range l.calls[:calls] {
 		for _, r := range call {

@@ -1,7 +1,6 @@
 package boltlog
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -72,7 +71,7 @@ func leasing(b *testing.B, l lease.Log) func(int) error {
 	for n := range 1000 {
 		store.Set(lease.Candidate{Key: fmt.Sprint("default/", n), Incarnation: "i", MaxLeases: 10, Healthy: true})
 	}
-	ctx := context.Background()
+	ctx := b.Context()
 	return func(n int) error {
 		g, err := store.Acquire(ctx, lease.Request{ID: fmt.Sprint(n), Target: "example.com"})
 		if err != nil {

@@ -307,9 +307,9 @@ func TestConcurrentCallers(t *testing.T) {
 			var err error
 			for n := range each {
 				name := fmt.Sprintf("%d/%d", c, n)
-				err = errors.Join(err, l.Sync(context.Background(), l.Append(lease.Record{Lease: name, Key: "k"}, lease.Record{Lease: name + "x", Key: "k"})))
+				err = errors.Join(err, l.Sync(t.Context(), l.Append(lease.Record{Lease: name, Key: "k"}, lease.Record{Lease: name + "x", Key: "k"})))
 				if n%3 == 0 {
-					err = errors.Join(err, l.Sync(context.Background(), l.Append(lease.Record{Lease: name, Gone: true})))
+					err = errors.Join(err, l.Sync(t.Context(), l.Append(lease.Record{Lease: name, Gone: true})))
 				}
 			}
 			results <- err

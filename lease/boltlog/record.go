@@ -73,43 +73,54 @@ const (
 	tagRequestCount
 )
 
-// encode appends a record that is not gone.
-func encode(b []byte, r lease.Record) []byte {
-	b = appendText(b, tagLease, r.Lease)
-	b = appendText(b, tagSession, r.Session)
-	b = appendText(b, tagKey, r.Key)
-	b = appendText(b, tagIncarnation, r.Incarnation)
-	b = appendText(b, tagTarget, r.Target)
-	b = appendMoment(b, tagExpires, r.Expires)
-	b = appendNumber(b, tagTTL, int64(r.TTL))
-	b = appendNumber(b, tagPlace, int64(r.Place))
-	b = appendFlag(b, tagMoved, r.Moved)
-	b = appendMoment(b, tagEnded, r.Ended)
-	b = appendMoment(b, tagUntil, r.Until)
-	b = appendNumber(b, tagWindow, int64(r.Window))
-	b = appendNumber(b, tagSteps, int64(r.Steps))
-	b = appendText(b, tagTrial, r.Trial)
-	b = appendFlag(b, tagOpened, r.Opened)
-	b = appendMoment(b, tagChange, r.Change)
-	for _, ban := range r.Bans {
-		b = appendText(b, tagBan, ban)
+// fields returns the fields of a record by their tags, those of its request only if it has one.
+func fields(r *lease.Record) []any {
+	all := []any{
+		tagLease: &r.Lease, tagSession: &r.Session, tagKey: &r.Key, tagIncarnation: &r.Incarnation, tagTarget: &r.Target,
+		tagExpires: &r.Expires, tagTTL: &r.TTL, tagPlace: &r.Place, tagMoved: &r.Moved, tagEnded: &r.Ended,
+		tagUntil: &r.Until, tagWindow: &r.Window, tagSteps: &r.Steps, tagTrial: &r.Trial, tagOpened: &r.Opened,
+		tagChange: &r.Change, tagBan: &r.Bans, tagRequest: &r.Request, tagRequestCount: nil,
 	}
-	if r.Request == nil {
-		return b
+	if q := r.Request; q != nil {
+		all[tagRequestID], all[tagRequestSelector], all[tagRequestTarget] = &q.ID, &q.Selector, &q.Target
+		all[tagRequestTTL], all[tagRequestWait] = &q.TTL, &q.Wait
+		all[tagRequestSession], all[tagRequestCount] = &q.Session, &q.Count
 	}
-	return encodeRequest(append(b, tagRequest), r.Request)
+	return all
 }
 
-func encodeRequest(b []byte, q *lease.Request) []byte {
-	b = appendText(b, tagRequestID, q.ID)
-	for _, k := range slices.Sorted(maps.Keys(q.Selector)) {
-		b = appendString(appendString(append(b, tagRequestSelector), k), q.Selector[k])
+// encode appends a record that is not gone.
+func encode(b []byte, r lease.Record) []byte {
+	for tag, field := range fields(&r) {
+		b = appendField(b, byte(tag), field)
 	}
-	b = appendText(b, tagRequestTarget, q.Target)
-	b = appendNumber(b, tagRequestTTL, int64(q.TTL))
-	b = appendNumber(b, tagRequestWait, int64(q.Wait))
-	b = appendText(b, tagRequestSession, q.Session)
-	return appendNumber(b, tagRequestCount, int64(q.Count))
+	return b
+}
+
+func appendField(b []byte, tag byte, field any) []byte {
+	switch v := field.(type) {
+	case *string:
+		return appendText(b, tag, *v)
+	case *time.Duration:
+		return appendNumber(b, tag, int64(*v))
+	case *int:
+		return appendNumber(b, tag, int64(*v))
+	case *time.Time:
+		return appendMoment(b, tag, *v)
+	case *bool:
+		return appendFlag(b, tag, *v)
+	case *[]string:
+		for _, one := range *v {
+			b = appendString(append(b, tag), one)
+		}
+	case *map[string]string:
+		for _, k := range slices.Sorted(maps.Keys(*v)) {
+			b = appendString(appendString(append(b, tag), k), (*v)[k])
+		}
+	case **lease.Request:
+		return appendFlag(b, tag, *v != nil)
+	}
+	return b
 }
 
 func appendString(b []byte, s string) []byte {
@@ -148,8 +159,17 @@ func appendMoment(b []byte, tag byte, t time.Time) []byte {
 // would take from it.
 func decode(b []byte) (r lease.Record, err error) {
 	d := decoder{rest: b}
+	all := fields(&r)
 	for d.err == nil && len(d.rest) > 0 {
-		d.field(&r)
+		tag := d.rest[0]
+		d.rest = d.rest[1:]
+		if int(tag) >= len(all) || all[tag] == nil {
+			return r, fmt.Errorf("it has a field %d", tag)
+		}
+		d.field(all[tag])
+		if tag == tagRequest {
+			all = fields(&r)
+		}
 	}
 	return r, d.err
 }
@@ -159,77 +179,28 @@ type decoder struct {
 	err  error
 }
 
-func (d *decoder) field(r *lease.Record) {
-	tag := d.rest[0]
-	d.rest = d.rest[1:]
-	switch tag {
-	case tagLease:
-		r.Lease = d.text()
-	case tagSession:
-		r.Session = d.text()
-	case tagKey:
-		r.Key = d.text()
-	case tagIncarnation:
-		r.Incarnation = d.text()
-	case tagTarget:
-		r.Target = d.text()
-	case tagExpires:
-		r.Expires = d.moment()
-	case tagTTL:
-		r.TTL = time.Duration(d.number())
-	case tagPlace:
-		r.Place = int(d.number())
-	case tagMoved:
-		r.Moved = true
-	case tagEnded:
-		r.Ended = d.moment()
-	case tagUntil:
-		r.Until = d.moment()
-	case tagWindow:
-		r.Window = time.Duration(d.number())
-	case tagSteps:
-		r.Steps = int(d.number())
-	case tagTrial:
-		r.Trial = d.text()
-	case tagOpened:
-		r.Opened = true
-	case tagChange:
-		r.Change = d.moment()
-	case tagBan:
-		r.Bans = append(r.Bans, d.text())
-	case tagRequest:
-		r.Request = &lease.Request{}
-	default:
-		d.requestField(tag, r.Request)
-	}
-}
-
-func (d *decoder) requestField(tag byte, q *lease.Request) {
-	if q == nil {
-		d.err = fmt.Errorf("it has a field %d", tag)
-		return
-	}
-	switch tag {
-	case tagRequestID:
-		q.ID = d.text()
-	case tagRequestSelector:
-		if q.Selector == nil {
-			q.Selector = map[string]string{}
+func (d *decoder) field(field any) {
+	switch v := field.(type) {
+	case *string:
+		*v = d.text()
+	case *time.Duration:
+		*v = time.Duration(d.number())
+	case *int:
+		*v = int(d.number())
+	case *time.Time:
+		*v = d.moment()
+	case *bool:
+		*v = true
+	case *[]string:
+		*v = append(*v, d.text())
+	case *map[string]string:
+		if *v == nil {
+			*v = map[string]string{}
 		}
 		k := d.text()
-		q.Selector[k] = d.text()
-	case tagRequestTarget:
-		q.Target = d.text()
-	case tagRequestTTL:
-		q.TTL = time.Duration(d.number())
-	case tagRequestWait:
-		q.Wait = time.Duration(d.number())
-	case tagRequestSession:
-		q.Session = d.text()
-	case tagRequestCount:
-		q.Count = int(d.number())
-	default:
-		d.err = fmt.Errorf("it has a field %d", tag)
+		(*v)[k] = d.text()
+	case **lease.Request:
+		*v = &lease.Request{}
 	}
 }
 

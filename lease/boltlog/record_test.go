@@ -64,8 +64,7 @@ func noteFields(set map[string]bool, prefix string, v reflect.Value) {
 
 // noteTypes notes the names of all fields.
 func noteTypes(all map[string]bool, prefix string, t reflect.Type) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		all[prefix+f.Name] = true
 		if f.Type.Kind() == reflect.Pointer {
 			noteTypes(all, prefix+f.Name+".", f.Type.Elem())
