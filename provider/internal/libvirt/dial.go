@@ -46,6 +46,7 @@ const (
 	HostKeyChanged       = "HostKeyChanged"       // the host shows another key than the known one
 	AuthenticationFailed = "AuthenticationFailed" // the SSH server does not take the key
 	SocketRefused        = "SocketRefused"        // the SSH server does not lead to libvirtd's socket
+	LibvirtSilent        = "LibvirtSilent"        // libvirtd does not answer in time
 	LibvirtRefused       = "LibvirtRefused"       // libvirtd answers, and refuses
 	ConnectionLost       = "ConnectionLost"       // the connection broke
 )
@@ -89,12 +90,16 @@ func Dial(ctx context.Context, h Host, login *Login, watch Watch) (*Conn, error)
 	return c, nil
 }
 
-// timedOut says of an error that the end of a context brought about what it is.
+// timedOut says of an error that came of a context's end what did not answer in time.
 func timedOut(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	return dialError(HostUnreachable, "no answer in time: %w", errors.Join(ctx.Err(), err))
+	silent, reason := "the SSH server", HostUnreachable
+	if e, ok := errors.AsType[*DialError](err); ok && e.Reason == ConnectionLost {
+		silent, reason = "libvirtd", LibvirtSilent
+	}
+	return dialError(reason, "%s did not answer in time: %w", silent, ctx.Err())
 }
 
 // handshake opens SSH on a connection and libvirt on that. The caller closes raw after an error.

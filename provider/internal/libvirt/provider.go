@@ -113,9 +113,9 @@ func (p *Provider) Run(ctx context.Context) error {
 	return nil
 }
 
-// Delays are short: libvirt reads what it wrote.
+// Delays are short: libvirt reads what it wrote, so that Settle is for clocks that differ.
 func (p *Provider) Delays() provider.Delays {
-	return provider.Delays{Call: time.Minute, Settle: 90 * time.Second}
+	return provider.Delays{Call: 30 * time.Second, Settle: time.Minute}
 }
 
 func (p *Provider) transfer(h HostConfig, i Image) *transfer {

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/proxyfleet/fleet/internal/hypervisor"
+	"github.com/proxyfleet/fleet/lease"
+)
+
+// vms is a place whose proxies are virtual machines.
+type vms struct {
+	*place
+	host   *hypervisor.Host
+	kind   string // the type of the provider
+	target string
+	image  string
+	sum    string
+}
+
+// newVMs starts a hypervisor, or skips the test where there can be none.
+func newVMs(t *testing.T, kind string) *vms {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	host, err := hypervisor.Start(ctx)
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	t.Cleanup(host.Close)
+	path, err := hypervisor.Image(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := sha256.Sum256(image)
+	v := &vms{place: newPlace(t), host: host, kind: kind, sum: hex.EncodeToString(digest[:])}
+	v.image = v.serve("127.0.0.1", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, path) })
+	v.target = v.serve(host.Gateway, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		_, _ = fmt.Fprint(w, "a page")
+	})
+	return v
+}
+
+// serve serves at an address until the test ends, and returns the URL.
+func (v *vms) serve(ip string, handler http.HandlerFunc) string {
+	v.t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	listener, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	_ = server.Listener.Close()
+	server.Listener = listener
+	server.Start()
+	v.t.Cleanup(server.Close)
+	return server.URL
+}
+
+func (v *vms) configuration() string {
+	return fmt.Sprintf(`apiVersion: crawl.example.com/v1alpha1
+kind: FleetConfiguration
+fleetID: vm-fleet
+healthCheck: {url: %q, interval: 1s, timeout: 5s}
+providers:
+- name: vms
+  type: %s
+  config:
+    hosts:
+    - {name: one, address: %q, user: %s, keyFile: %q, knownHostsFile: %q, pool: %s}
+    images:
+    - {name: tiny, url: %q, sha256: %s}
+    machineTypes:
+    - {name: small, cpus: 1, memoryMiB: 256}
+    domainTypes: [kvm, qemu]
+    proxy: none
+`, v.target+"/healthz", v.kind, v.host.Address, v.host.User, v.host.KeyFile(), v.host.KnownHostsFile(), v.host.Pool, v.image, v.sum)
+}
+
+// documents are the configuration and a proxy whose cloud-init says how the tiny guest becomes one.
+func (v *vms) documents(remark string) []string {
+	init := fmt.Sprintf(`#cloud-config
+# %s
+write_files:
+- path: /etc/tinyproxy.conf
+  content: |
+    Port 3128
+    BasicAuth crawler %sa
+runcmd:
+- [tinyproxy, -c, /etc/tinyproxy.conf]
+`, remark, planted)
+	document := fmt.Sprintf(`apiVersion: v1
+kind: Secret
+metadata: {name: init, labels: {crawl.example.com/cloud-init: "true"}}
+stringData: {userData: %q}
+`, init)
+	one := declared{name: "one", provider: "vms", more: "cloudInit: {secretRef: {name: init, key: userData}}\n" +
+		"  placement: {zone: one, machineType: small, image: tiny}"}
+	return []string{v.configuration(), login("a"), document, one.String()}
+}
+
+// left returns what the host has of machines, other than images.
+func (v *vms) left() string {
+	v.t.Helper()
+	list := `virsh list --all --name; ls /var/lib/libvirt/images/fleet /var/lib/libvirt/qemu/nvram 2>/dev/null | grep proxy- || true`
+	out, err := v.host.Exec(v.t.Context(), "sh", "-c", list)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// A document becomes a virtual machine under UEFI, whose seed makes it a proxy; it is probed through itself, leased and used.
+// Its cloud-init is edited, and it is replaced; it is deleted, and nothing is left.
+func TestKVM(t *testing.T) { virtualMachines(t, "kvm") }
+
+func virtualMachines(t *testing.T, kind string) {
+	v := newVMs(t, kind)
+	v.write("fleet.yaml", v.documents("first")...)
+	s := v.start()
+	began := time.Now()
+	s.await(1, "Ready")
+	t.Logf("from the document to Ready: %v", time.Since(began).Round(100*time.Millisecond))
+	v.crawl(s)
+	uuid := func() string {
+		out, _ := v.host.Exec(t.Context(), "virsh", "list", "--all", "--uuid")
+		return out
+	}
+	first := uuid()
+
+	v.write("fleet.yaml", v.documents("second")...)
+	eventually(t, func() string {
+		if now := uuid(); now == first || now == "" {
+			return "it is not replaced: " + now
+		}
+		return ""
+	})
+	s.await(1, "Ready")
+	v.crawl(s)
+
+	v.write("fleet.yaml", v.configuration(), login("a"))
+	s.await(0, "")
+	if left := v.left(); left != "" {
+		t.Errorf("of what was deleted there is still:\n%s", left)
+	}
+	if list := s.cli("get", "providers"); !strings.Contains(list.stdout, "1/1") {
+		t.Errorf("the host is not ready: %s%s", list.stdout, list.stderr)
+	}
+}
+
+// crawl leases a proxy and uses it as a crawler would.
+func (v *vms) crawl(s *server) {
+	v.t.Helper()
+	granted, err := s.client.Acquire(v.t.Context(), lease.Request{})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	curl := exec.CommandContext(v.t.Context(), "curl", "--silent", "--max-time", "20", "--proxy", granted.Leases[0].Proxy.RevealURL().String(), v.target)
+	if out, err := curl.CombinedOutput(); err != nil || string(out) != "a page" {
+		v.t.Errorf("curl through the leased proxy: %v, %q", err, out)
+	}
+	if err := s.client.Release(v.t.Context(), granted.Leases[0].ID); err != nil {
+		v.t.Error(err)
+	}
+}
