@@ -155,6 +155,7 @@ func TestWithTracing(t *testing.T) {
 		{"failure", &provider.Error{Op: "x", Class: provider.ErrPermanent, Reason: "NameTaken"},
 			map[string]string{"provider.error.class": "permanent", "provider.error.reason": "NameTaken"}, codes.Error},
 		{"an error of another type", errors.New("eh"), map[string]string{"provider.error.class": "transient"}, codes.Error},
+		{"a whole page", errors.New(strings.Repeat("<p>", 1<<20)), map[string]string{"provider.error.class": "transient"}, codes.Error},
 		{"an answer", &provider.Error{Op: "get", Class: provider.ErrNotFound}, map[string]string{"provider.error.class": "not_found"}, codes.Unset},
 		{"the caller gave up", context.Canceled, map[string]string{"provider.error.class": "canceled"}, codes.Unset},
 	} {
@@ -181,6 +182,9 @@ func TestWithTracing(t *testing.T) {
 					}
 					if s.Name != "provider."+op || s.Kind != trace.SpanKindClient || s.Code != c.code {
 						t.Errorf("span %d is %s, %v, %v; want provider.%s, client, %v", i, s.Name, s.Kind, s.Code, op, c.code)
+					}
+					if len(s.Text) > 1024 {
+						t.Errorf("the span of %s has a status of %d bytes", op, len(s.Text))
 					}
 					if strings.Contains(fmt.Sprint(s.Attributes, s.Text), "hunter2") {
 						t.Errorf("the span of %s shows a secret", op)

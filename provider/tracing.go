@@ -76,6 +76,6 @@ func end(span trace.Span, err error) {
 		span.SetAttributes(attribute.String("provider.error.reason", e.Reason))
 	}
 	if class != ErrNotFound && class != ErrCanceled {
-		span.SetStatus(codes.Error, err.Error())
+		span.SetStatus(codes.Error, Clip(err.Error()))
 	}
 }
