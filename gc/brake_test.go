@@ -204,3 +204,34 @@ func TestAllowDuringASweep(t *testing.T) {
 		diff(t, "left by the next", 0, len(b.left()))
 	})
 }
+
+// A provider that lists instances more than once has no more of them: the brake holds, and nothing is deleted twice.
+func TestRepetitionsDoNotLoosenTheBrake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := &backend{}, &records{}
+		for _, in := range olds("live", 15) {
+			r.hold("cloud", in.Marks.UID)
+		}
+		b.add(olds("live", 15)...)
+		b.add(olds("live", 15)...)
+		b.add(olds("orphan", 5)...)
+		p := mustSweep(t, sweeper(t, r, one(b))).Providers[0]
+		if p.Listed != 20 || len(p.Instances) != 20 || !p.Braked || len(b.deletes) > 0 {
+			t.Errorf("listed %d, %d verdicts, braked %v, deleted %v", p.Listed, len(p.Instances), p.Braked, b.deletes)
+		}
+	})
+}
+
+// What is listed twice is deleted once, and not at all if one of the entries speaks for it.
+func TestRepetitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &backend{}
+		b.add(old("a"), old("a"))
+		goes := old("b")
+		goes.State = provider.Terminating
+		b.add(old("b"), goes, old("b"))
+		p := mustSweep(t, sweeper(t, &records{}, one(b))).Providers[0]
+		diff(t, "deletes", []provider.Ref{{ID: "id-a", UID: "a", Incarnation: "inc-a"}}, b.deletes)
+		diff(t, "verdict", gc.Terminating, p.Instances[1].Reason)
+	})
+}

@@ -1,6 +1,8 @@
 package gc
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/proxyfleet/fleet/provider"
@@ -65,6 +67,21 @@ func (j judge) claim(v Verdict) (Reason, string) {
 		return Live, held.Key
 	}
 	return Stray, held.Key
+}
+
+// verdicts decides about what a provider listed, in the order of IDs. What it listed twice has one verdict, for a list that
+// grows by its repetitions would make any number of deletions a small part of it. Where two entries of one incarnation
+// differ, the one that keeps it counts.
+func (j judge) verdicts(list []provider.Instance) []Verdict {
+	var all []Verdict
+	for _, in := range list {
+		all = append(all, j.verdict(in))
+	}
+	slices.SortStableFunc(all, func(a, b Verdict) int {
+		keepFirst := cmp.Compare(b.Action, a.Action)
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Incarnation, b.Incarnation), keepFirst)
+	})
+	return slices.CompactFunc(all, func(a, b Verdict) bool { return a.ID == b.ID && a.Incarnation == b.Incarnation })
 }
 
 // unclaimed says whether the reason is that of an instance which no record holds.

@@ -15,13 +15,13 @@ type ProviderPlan struct {
 	Provider string
 	// Err is why there is nothing to judge by: the provider's list or the records could not be read. Nothing is deleted.
 	Err error
-	// Listed is how many instances of this fleet the provider has.
+	// Listed is how many instances of this fleet the provider has, each counted once.
 	Listed int
 	// Braked: too many of them would be deleted, and all that would be are held back.
 	Braked bool
 	// Allowed is how many deletions an operator has allowed this time; 0: nobody has. More than that stay held back.
 	Allowed int
-	// Instances are all that the provider listed, in the order of their IDs.
+	// Instances are all that the provider listed, each once, in the order of their IDs.
 	Instances []Verdict
 }
 

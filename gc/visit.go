@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -44,14 +43,12 @@ func (v visit) plan(ctx context.Context, at time.Time, allowed int) (ProviderPla
 		return p, err
 	}
 	j := judge{v.Fleet, v.name, at.Add(-v.MinAge), records}
-	for _, in := range list {
-		verdict := j.verdict(in)
+	p.Instances = j.verdicts(list)
+	for _, verdict := range p.Instances {
 		if verdict.Reason != OtherFleet {
 			p.Listed++
 		}
-		p.Instances = append(p.Instances, verdict)
 	}
-	slices.SortStableFunc(p.Instances, func(a, b Verdict) int { return strings.Compare(a.ID, b.ID) })
 	p.brake()
 	return p, nil
 }
