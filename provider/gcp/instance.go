@@ -24,9 +24,10 @@ const (
 var (
 	zoneName    = regexp.MustCompile(`^[a-z]+(-[a-z0-9]+)*-[a-z]$`)
 	machineName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	imagePath   = regexp.MustCompile(`^(https://(www|compute)\.googleapis\.com/compute/v1/)?(projects/[a-z0-9.:-]+/)?global/images/(family/)?[a-z][a-z0-9-]*$`)
-	labelValue  = regexp.MustCompile(`^[a-z0-9_-]{1,63}$`)
-	planned     = regexp.MustCompile(`^zones/([a-z0-9-]+)/instances/([a-z][a-z0-9-]*)$`)
+	imagePath   = regexp.MustCompile(`^(https://(www|compute)\.googleapis\.com/compute/v1/)?(projects/[a-z0-9.:-]+/)?` +
+		`global/images/(family/)?[a-z][a-z0-9-]*$`)
+	labelValue = regexp.MustCompile(`^[a-z0-9_-]{1,63}$`)
+	planned    = regexp.MustCompile(`^zones/([a-z0-9-]+)/instances/([a-z][a-z0-9-]*)$`)
 )
 
 func idOf(zone, name string) string { return "zones/" + zone + "/instances/" + name }
@@ -78,8 +79,9 @@ func (s settings) problems(r provider.Request) []error {
 		"placement.image: want a path, such as projects/debian-cloud/global/images/family/debian-12")
 	check(r.Placement.DiskSizeGb >= 0 && r.Placement.DiskSizeGb <= biggestDisk, "placement.diskSizeGb: want at most 65536")
 	check(resourceName.MatchString(r.Name), "name: want lower-case letters, digits and '-'")
-	check(r.Marks.UID == "" || labelValue.MatchString(r.Marks.UID), "uid: want at most 63 lower-case letters, digits, '-' and '_', as labels take them")
-	check(r.Marks.Hash == "" || labelValue.MatchString(r.Marks.Hash), "hash: want at most 63 lower-case letters, digits, '-' and '_', as labels take them")
+	for _, mark := range []struct{ name, value string }{{"uid", r.Marks.UID}, {"hash", r.Marks.Hash}} { // to validate documents takes neither
+		check(mark.value == "" || labelValue.MatchString(mark.value), mark.name+": want at most 63 lower-case letters, digits, '-' and '_', as labels take them")
+	}
 	if err := s.proxy(r).Validate(); err != nil {
 		problems = append(problems, fmt.Errorf("port or credentials: %w", err))
 	} else if err := s.oversize(r); err != nil {

@@ -35,7 +35,7 @@ var (
 func New(env provider.Environment, raw json.RawMessage) (provider.Provider, error) {
 	s, err := decode(raw)
 	if !labelValue.MatchString(env.Fleet) {
-		err = errors.Join(err, fmt.Errorf("fleetID: %q does not fit into a label: want 1 to 63 lower-case letters, digits, '-' and '_'", env.Fleet))
+		err = errors.Join(err, fmt.Errorf("fleetID: %q fits into no label: want 1 to 63 lower-case letters, digits, '-' and '_'", env.Fleet))
 	}
 	if err != nil {
 		return nil, err

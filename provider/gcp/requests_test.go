@@ -1,6 +1,7 @@
 package gcp_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -294,6 +295,64 @@ func TestALaggingListDoesNotRevive(t *testing.T) {
 		}
 		if cloud.Requests()["instances.aggregatedList"] < 2 {
 			t.Error("no list was read that could have misled it")
+		}
+	})
+}
+
+// While a list hangs for one caller, another's call still ends with its context.
+func TestAListThatHangsHoldsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := bubble(t, gcptest.Config{})
+		gcp.Over(p, inMemory{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.URL.Path, "/aggregated/") {
+				<-r.Context().Done()
+				panic(http.ErrAbortHandler)
+			}
+			cloud.ServeHTTP(w, r)
+		})})
+		r, other := named("us-central1-a", "u"), named("us-central1-a", "v")
+		plant(cloud, r)
+		ended := make(chan error, 1)
+		start := time.Now()
+		go func() {
+			_, err := p.Get(t.Context(), ref(r))
+			ended <- err
+		}()
+		synctest.Wait()
+		mustCreate(t, p, other)
+		if err := p.Delete(t.Context(), ref(other)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.Get(ctx, ref(named("us-central1-a", "w"))); provider.ClassOf(err) != provider.ErrTransient {
+			t.Errorf("Get whose time ran out returned %v, want a transient error", err)
+		}
+		if waited := time.Since(start); waited > time.Second {
+			t.Errorf("other calls took %v, want what their contexts allow", waited)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("Get returned %v, want the answer to a direct request once the list has taken too long", err)
+		}
+	})
+}
+
+// What a list showed too long ago is not told, whatever keeps it from being read anew.
+func TestAnOldListIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := bubble(t, gcptest.Config{})
+		r := named("us-central1-a", "u")
+		plant(cloud, r)
+		if _, err := p.Get(t.Context(), ref(r)); err != nil {
+			t.Fatal(err)
+		}
+		cloud.Vanish("us-central1-a", r.Name)
+		time.Sleep(40 * time.Second)
+		gcp.Hang(p)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if in, err := p.Get(ctx, ref(r)); provider.ClassOf(err) != provider.ErrTransient {
+			t.Errorf("Get returned %+v, %v, want a transient error", in, err)
 		}
 	})
 }

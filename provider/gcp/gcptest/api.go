@@ -250,7 +250,8 @@ func (s *Server) operation(c call) (proto.Message, error) {
 		}
 	}
 	return nil, problem{status: http.StatusNotFound, reason: "notFound",
-		message: fmt.Sprintf("The resource 'projects/%s/zones/%s/operations/%s' was not found", s.config.Project, c.PathValue("zone"), c.PathValue("operation"))}
+		message: fmt.Sprintf("The resource 'projects/%s/zones/%s/operations/%s' was not found", s.config.Project,
+			c.PathValue("zone"), c.PathValue("operation"))}
 }
 
 func (s *Server) listOperations(c call) (proto.Message, error) {

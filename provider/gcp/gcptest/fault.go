@@ -143,8 +143,9 @@ func (f Fault) write(w http.ResponseWriter) {
 		return
 	}
 	reasons := map[int]problem{
-		http.StatusForbidden:          {reason: "forbidden", message: "Required permission is missing"},
-		http.StatusServiceUnavailable: {reason: "backendError", message: "Internal error. Please try again or contact Google Support. (Code: '5913B')"},
+		http.StatusForbidden: {reason: "forbidden", message: "Required permission is missing"},
+		http.StatusServiceUnavailable: {reason: "backendError",
+			message: "Internal error. Please try again or contact Google Support. (Code: '5913B')"},
 	}
 	p, ok := reasons[f.Status]
 	if !ok {

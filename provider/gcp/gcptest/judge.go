@@ -115,7 +115,8 @@ func judgeAddresses(nic *computepb.NetworkInterface) error {
 	}
 	for _, c := range nic.GetIpv6AccessConfigs() {
 		if c.GetType() != "DIRECT_IPV6" || c.GetNetworkTier() != "PREMIUM" || nic.GetStackType() != "IPV4_IPV6" || nic.Subnetwork == nil {
-			return wrong("networkInterfaces[0].ipv6AccessConfigs[0]", c.GetType(), "External IPv6 needs a dual-stack subnetwork and the premium tier.")
+			return wrong("networkInterfaces[0].ipv6AccessConfigs[0]", c.GetType(),
+				"External IPv6 needs a dual-stack subnetwork and the premium tier.")
 		}
 	}
 	return nil
