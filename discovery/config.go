@@ -23,9 +23,9 @@ type Config struct {
 	Leases lease.Store
 	// ActiveLeases returns the number of open leases of each proxy that has any, by namespace/name. Defaults to none.
 	ActiveLeases func() map[string]int
-	// Ready returns why the process cannot serve yet, or nil. No lease is granted before: a process that does not know its
-	// proxies would say that there are none. Everybody can read the answer of /readyz, so it holds no secrets. Defaults to
-	// always ready.
+	// Ready returns why the process cannot serve yet, or nil. No lease is granted, renewed or reported on before: a process
+	// that does not know its proxies would say that there are none, and that those of open leases are gone. Everybody can
+	// read the answer of /readyz, so it holds no secrets. Defaults to always ready.
 	Ready func(context.Context) error
 	// Backup writes a consistent copy of the fleet's state. Defaults to none: /v1/backup then answers 501.
 	Backup func(io.Writer) error

@@ -117,6 +117,9 @@ func (a *api) renew(w http.ResponseWriter, r *http.Request) error {
 	if err := readBody(r, &body); err != nil {
 		return err
 	}
+	if err := a.ready(w, r); err != nil {
+		return err
+	}
 	l, err := a.Leases.Renew(r.Context(), r.PathValue("id"), wire.Duration(body.TTLSeconds))
 	if err != nil {
 		return err
@@ -131,6 +134,9 @@ func (a *api) report(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := checkText("target", body.Target); err != nil {
+		return err
+	}
+	if err := a.ready(w, r); err != nil {
 		return err
 	}
 	report := lease.Report{Outcome: lease.Outcome(body.Result), Target: body.Target}

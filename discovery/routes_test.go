@@ -160,11 +160,7 @@ func TestRoutes(t *testing.T) {
 			status: 503, want: failure("not_ready", said(lease.ErrNotReady)), headers: map[string]string{"Retry-After": "5"},
 		},
 		{
-			name: "acquire before the proxies are known", target: "POST /v1/leases", body: `{}`,
-			with: func(c *discovery.Config) {
-				c.Ready = func(context.Context) error { return errors.New("the records are being read") }
-			},
-			refuse: &lease.NoMatch{},
+			name: "acquire before the proxies are known", target: "POST /v1/leases", body: `{}`, with: unready, refuse: &lease.NoMatch{},
 			status: 503, want: failure("not_ready", "not ready: the records are being read"), headers: map[string]string{"Retry-After": "1"},
 		},
 		{name: "acquire fails", target: "POST /v1/leases", body: `{}`, refuse: lost, status: 500, want: internal},
@@ -175,12 +171,20 @@ func TestRoutes(t *testing.T) {
 		{name: "renew what is gone", target: "POST /v1/leases/x/renew", body: `{}`, refuse: lease.ErrProxyGone, status: 410, want: failure("proxy_gone", said(lease.ErrProxyGone))},
 		{name: "renew for too long", target: "POST /v1/leases/x/renew", body: `{"ttlSeconds":604800}`, refuse: lease.ErrTTL, status: 400, want: failure("invalid_ttl", said(lease.ErrTTL))},
 		{name: "renew elsewhere", target: "POST /v1/leases/x/renew", body: `{}`, refuse: lease.ErrNotReady, status: 503, want: failure("not_ready", said(lease.ErrNotReady))},
+		{
+			name: "renew before the proxies are known", target: "POST /v1/leases/x/renew", body: `{}`, with: unready, refuse: lease.ErrProxyGone,
+			status: 503, want: failure("not_ready", "not ready: the records are being read"), headers: map[string]string{"Retry-After": "1"},
+		},
 		{name: "renew fails", target: "POST /v1/leases/x/renew", body: `{}`, refuse: lost, status: 500, want: internal},
 
 		{name: "report", target: "POST /v1/leases/lease-1/report", body: `{"result":"banned","target":"example.com"}`, status: 204},
 		{name: "report nonsense", target: "POST /v1/leases/x/report", body: `{"result":"meh"}`, refuse: lease.ErrInvalidResult, status: 400, want: failure("invalid_result", "result must be ok, rate_limited, banned or failed")},
 		{name: "report on the unknown", target: "POST /v1/leases/x/report", body: `{"result":"ok"}`, refuse: lease.ErrUnknown, status: 404, want: failure("unknown_lease", said(lease.ErrUnknown))},
 		{name: "report elsewhere", target: "POST /v1/leases/x/report", body: `{"result":"ok"}`, refuse: lease.ErrNotReady, status: 503, want: failure("not_ready", said(lease.ErrNotReady))},
+		{
+			name: "report before the proxies are known", target: "POST /v1/leases/x/report", body: `{"result":"ok"}`, with: unready,
+			status: 503, want: failure("not_ready", "not ready: the records are being read"), headers: map[string]string{"Retry-After": "1"},
+		},
 		{name: "report fails", target: "POST /v1/leases/x/report", body: `{"result":"ok"}`, refuse: lost, status: 500, want: internal},
 
 		{name: "release", target: "DELETE /v1/leases/lease-1", status: 204},
@@ -332,4 +336,9 @@ func TestOddPaths(t *testing.T) {
 			}
 		}
 	}
+}
+
+// unready is a configuration of a process that has just started.
+func unready(c *discovery.Config) {
+	c.Ready = func(context.Context) error { return errors.New("the records are being read") }
 }

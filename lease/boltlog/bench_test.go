@@ -2,13 +2,19 @@ package boltlog
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"go.etcd.io/bbolt"
 
+	"github.com/proxyfleet/fleet/discovery"
+	"github.com/proxyfleet/fleet/discovery/client"
 	"github.com/proxyfleet/fleet/lease"
+	"github.com/proxyfleet/fleet/proxy"
 )
 
 // BenchmarkGrants is leases that are granted and released, by several clients at once: without a log, with this one, and,
@@ -59,7 +65,9 @@ func grants(b *testing.B, clients int, do func(n int) error) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "grants/s")
 }
 
-func leasing(b *testing.B, l lease.Log) func(int) error {
+func leasing(b *testing.B, l lease.Log) func(int) error { return acquireAndRelease(b, newStore(b, l)) }
+
+func newStore(b *testing.B, l lease.Log) *lease.Memory {
 	c := lease.Config{}
 	if l != nil {
 		c.Log = l
@@ -69,8 +77,13 @@ func leasing(b *testing.B, l lease.Log) func(int) error {
 		b.Fatal(err)
 	}
 	for n := range 1000 {
-		store.Set(lease.Candidate{Key: fmt.Sprint("default/", n), Incarnation: "i", MaxLeases: 10, Healthy: true})
+		store.Set(lease.Candidate{Key: fmt.Sprint("default/", n), Incarnation: "i", MaxLeases: 10, Healthy: true,
+			Endpoint: lease.Endpoint{Namespace: "default", Name: fmt.Sprint(n), Scheme: "http", Host: "192.0.2.1", Port: 3128}})
 	}
+	return store
+}
+
+func acquireAndRelease(b *testing.B, store lease.Store) func(int) error {
 	ctx := b.Context()
 	return func(n int) error {
 		g, err := store.Acquire(ctx, lease.Request{ID: fmt.Sprint(n), Target: "example.com"})
@@ -97,6 +110,41 @@ func writing(b *testing.B, write func(*bbolt.DB, func(*bbolt.Tx) error) error) f
 		r.Request, r.Ended = nil, time.Now()
 		return write(f.db, put)
 	}
+}
+
+// BenchmarkHTTP is the same over the API, with and without a log: each client has a connection of its own.
+func BenchmarkHTTP(b *testing.B) {
+	for _, clients := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("memory/%d", clients), func(b *testing.B) { overHTTP(b, clients, newStore(b, nil)) })
+		b.Run(fmt.Sprintf("boltlog/%d", clients), func(b *testing.B) { overHTTP(b, clients, newStore(b, openTest(b, newPath(b)))) })
+	}
+}
+
+func overHTTP(b *testing.B, clients int, store lease.Store) {
+	api, err := discovery.New(discovery.Config{Leases: store, Proxies: proxy.NewMemory(proxy.MemoryConfig{})})
+	if err != nil {
+		b.Fatal(err)
+	}
+	server := httptest.NewServer(api)
+	defer server.Close()
+	crawler, err := client.New(client.Config{BaseURL: server.URL, HTTPClient: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var mu sync.Mutex
+	var took []time.Duration
+	once := acquireAndRelease(b, crawler)
+	grants(b, clients, func(n int) error {
+		begun := time.Now()
+		err := once(n)
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, time.Since(begun))
+		return err
+	})
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }
 
 // BenchmarkAfterPeak is single grants on a file that was a hundred times as full.

@@ -91,7 +91,7 @@ func (s *standalone) publish(token secret.Text, everybody bool) (err error) {
 	leases := s.fleet.Leases()
 	s.api, err = discovery.New(discovery.Config{
 		Proxies:        s.store,
-		Leases:         gated{leases, s.fleet.Ready},
+		Leases:         leases,
 		ActiveLeases:   leases.Counts,
 		Ready:          s.ready,
 		Backup:         s.store.Backup,
