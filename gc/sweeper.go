@@ -13,12 +13,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-const (
-	// callTimeout bounds each call of a provider and each reading of the records.
-	callTimeout = 2 * time.Minute
-	// sweepTimeout bounds a sweep, so that a provider whose deletions hang does not keep the others from the next one.
-	sweepTimeout = 10 * time.Minute
-)
+// sweepTimeout bounds a sweep, so that a provider whose deletions hang does not keep the others from the next one.
+const sweepTimeout = 10 * time.Minute
 
 var (
 	// ErrRecords is the error of a plan or sweep whose records could not be read.
@@ -30,9 +26,10 @@ var (
 // Sweeper finds and deletes orphans and strays. All its methods may be called concurrently; sweeps are made one after the
 // other.
 type Sweeper struct {
-	cfg    Config
-	tracer trace.Tracer
-	turn   chan struct{} // holds what the one sweep that is under way has put there
+	cfg      Config
+	backends map[string]*backend
+	tracer   trace.Tracer
+	turn     chan struct{} // holds what the one sweep that is under way has put there
 
 	mu      sync.Mutex
 	allowed map[string]int // by provider: what an operator has allowed the next sweep
@@ -45,12 +42,17 @@ func New(c Config) (*Sweeper, error) {
 		return nil, err
 	}
 	c = c.withDefaults()
-	return &Sweeper{
-		cfg:     c,
-		tracer:  c.TracerProvider.Tracer("github.com/proxyfleet/fleet/gc"),
-		turn:    make(chan struct{}, 1),
-		allowed: map[string]int{},
-	}, nil
+	s := &Sweeper{
+		cfg:      c,
+		backends: map[string]*backend{},
+		tracer:   c.TracerProvider.Tracer("github.com/proxyfleet/fleet/gc"),
+		turn:     make(chan struct{}, 1),
+		allowed:  map[string]int{},
+	}
+	for name, p := range c.Providers {
+		s.backends[name] = &backend{provider: p}
+	}
+	return s, nil
 }
 
 // Run sweeps every Interval, first after a full one, until ctx ends; it then returns nil, when the sweep that was under way
@@ -84,7 +86,8 @@ func (s *Sweeper) Plan(ctx context.Context) (Plan, error) {
 // [Sweeper.Plan]; whatever happened before it is in the plan. A provider that cannot be read, or does not delete, is no
 // error of the sweep.
 //
-// The providers are swept at once, and each call is bounded, so that none delays another. When the records cannot be read
+// The providers are swept at once, and no call is waited for much longer than two minutes, so that none delays another for
+// long. One that does not even return then is not called again before it has. When the records cannot be read
 // everything stops: what cannot be read for one provider says nothing about any.
 func (s *Sweeper) Sweep(ctx context.Context) (Plan, error) {
 	select {
@@ -142,7 +145,7 @@ func (s *Sweeper) each(ctx context.Context, do func(context.Context, visit, time
 	var visits sync.WaitGroup
 	for i, name := range names {
 		visits.Go(func() {
-			done, err := do(ctx, visit{s.cfg, name, s.cfg.Providers[name]}, plan.At)
+			done, err := do(ctx, visit{s.cfg, name, s.backends[name]}, plan.At)
 			plan.Providers[i] = done
 			if err != nil {
 				stop(err)

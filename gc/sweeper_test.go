@@ -200,6 +200,82 @@ func TestDeletionsThatHang(t *testing.T) {
 	})
 }
 
+// A provider whose List heeds no context is given up and not called again before it has returned; the others are swept.
+func TestAListThatNeverReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hung, sound, told, release, calls := &backend{}, &backend{}, &ledger{}, make(chan struct{}), 0
+		hung.add(old("a"))
+		hung.beforeList = func(context.Context) error { calls++; <-release; return nil }
+		log, text := logged()
+		s := sweeper(t, &records{}, map[string]*backend{"hung": hung, "sound": sound}, func(c *gc.Config) { c.Recorder, c.Logger = told, log })
+		for i, took := range []time.Duration{2*time.Minute + time.Second, 0, 0} {
+			orphan := old(fmt.Sprint("orphan", i))
+			sound.add(orphan)
+			start := time.Now()
+			plan := mustSweep(t, s)
+			diff(t, "took", took, time.Since(start))
+			diff(t, "told", []string{"collected sound orphan ok", "held sound 0", fmt.Sprint("swept hung unreadable ", took), "swept sound ok 0s"}, told.said())
+			if plan.Providers[0].Err == nil {
+				t.Error("the hung one has no error")
+			}
+		}
+		diff(t, "logged of the hung one, at last", `level=WARN msg="provider not swept: it cannot be listed" provider=hung `+
+			`err="an earlier call, which was given up, has not returned yet"`, text.lines()[5])
+		close(release)
+		synctest.Wait()
+		diff(t, "lists of the hung one", 1, calls)
+		mustSweep(t, s)
+		diff(t, "left when it has returned", []string{}, hung.left())
+	})
+}
+
+// A deletion that heeds no context costs its own time, and those behind it none.
+func TestADeletionThatNeverReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, told, release, start := &backend{}, &ledger{}, make(chan struct{}), time.Now()
+		b.add(olds("x", 3)...)
+		b.beforeDelete = func(context.Context, provider.Ref) error { <-release; return nil }
+		s := sweeper(t, &records{}, one(b), func(c *gc.Config) { c.Recorder = told })
+		plan := mustSweep(t, s)
+		diff(t, "took", 2*time.Minute+time.Second, time.Since(start))
+		for _, v := range plan.Providers[0].Instances {
+			if v.Err == nil {
+				t.Errorf("%s counts as deleted", v.ID)
+			}
+		}
+		diff(t, "told", []string{"collected cloud orphan error", "held cloud 0", "swept cloud ok 2m1s"}, told.said())
+		close(release)
+		synctest.Wait()
+		mustSweep(t, s)
+		diff(t, "left", []string{}, b.left())
+	})
+}
+
+// Errors of providers have no bound of their own.
+func TestErrorsAreClipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := strings.Repeat("<p>\xff", 2<<20)
+		for _, b := range []*backend{
+			{beforeList: func(context.Context) error { return fmt.Errorf("%s %w", page, errDown) }},
+			{beforeDelete: func(context.Context, provider.Ref) error { return fmt.Errorf("%s %w", page, errDown) }},
+		} {
+			b.add(old("x"))
+			log, text := logged()
+			p := mustSweep(t, sweeper(t, &records{}, one(b), func(c *gc.Config) { c.Logger = log })).Providers[0]
+			err := p.Err
+			if err == nil {
+				err = p.Instances[0].Err
+			}
+			if !errors.Is(err, errDown) || len(err.Error()) > 1024 {
+				t.Errorf("an error of %d bytes, the cause: %v", len(err.Error()), errors.Is(err, errDown))
+			}
+			if n := len(strings.Join(text.lines(), "\n")); n > 4096 {
+				t.Errorf("%d bytes were logged", n)
+			}
+		}
+	})
+}
+
 // A deletion that fails stops no other, and is tried again by the next sweep, whatever its class.
 func TestDeletionsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -380,6 +456,22 @@ func TestRunEnds(t *testing.T) {
 			t.Errorf("ended after %v with %v", time.Since(start), err)
 		}
 		diff(t, "logged of what was told to end", []string{""}, text.lines())
+	})
+}
+
+// Run ends a moment after its context also where a provider does not heed it.
+func TestRunEndsWithoutItsProvider(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		b := &backend{beforeList: func(context.Context) error { <-release; return nil }}
+		ctx, cancel := context.WithTimeout(t.Context(), 11*time.Minute)
+		defer cancel()
+		start := time.Now()
+		err := sweeper(t, &records{}, one(b)).Run(ctx)
+		if err != nil || time.Since(start) != 11*time.Minute+time.Second {
+			t.Errorf("ended after %v with %v", time.Since(start), err)
+		}
+		close(release)
 	})
 }
 

@@ -17,8 +17,8 @@ import (
 // visit is one look at one provider.
 type visit struct {
 	Config
-	name     string
-	provider provider.Provider
+	name    string
+	backend *backend
 }
 
 // plan judges what the provider lists by the records. The list comes first: an instance is made only after its record says
@@ -28,7 +28,7 @@ type visit struct {
 // The error is that of the records, or of ctx. One of the provider is in the plan alone.
 func (v visit) plan(ctx context.Context, at time.Time, allowed int) (ProviderPlan, error) {
 	p := ProviderPlan{Provider: v.name, Allowed: allowed}
-	list, err := v.list(ctx)
+	list, err := v.backend.list(ctx)
 	if ctx.Err() != nil {
 		p.Err = context.Cause(ctx)
 		return p, p.Err
@@ -51,12 +51,6 @@ func (v visit) plan(ctx context.Context, at time.Time, allowed int) (ProviderPla
 	}
 	p.brake()
 	return p, nil
-}
-
-func (v visit) list(ctx context.Context) ([]provider.Instance, error) {
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return v.provider.List(call)
 }
 
 // live reads the records. Its error says so, or that ctx ended.
@@ -154,6 +148,9 @@ func (v visit) confirm(ctx context.Context, verdict *Verdict) error {
 
 // delete deletes an instance by its incarnation. It is logged before, so that no crash hides it.
 func (v visit) delete(ctx context.Context, verdict *Verdict) {
+	if verdict.Err = v.backend.silent(); verdict.Err != nil {
+		return
+	}
 	kind := strings.ToLower(string(verdict.Reason))
 	log := v.Logger.With("provider", v.name, "id", verdict.ID, "uid", verdict.UID, "incarnation", verdict.Incarnation,
 		"created", verdict.Created, "kind", kind)
@@ -161,9 +158,7 @@ func (v visit) delete(ctx context.Context, verdict *Verdict) {
 		log = log.With("proxy", verdict.Key)
 	}
 	log.WarnContext(ctx, "deleting an instance that no record holds")
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	verdict.Err = v.provider.Delete(call, provider.Ref{ID: verdict.ID, UID: verdict.UID, Incarnation: verdict.Incarnation})
+	verdict.Err = v.backend.delete(ctx, provider.Ref{ID: verdict.ID, UID: verdict.UID, Incarnation: verdict.Incarnation})
 	if verdict.Err != nil {
 		log.WarnContext(ctx, "the deletion failed; the next sweep tries again", "err", verdict.Err)
 		v.Recorder.Collected(v.name, kind, "error")
