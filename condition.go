@@ -81,7 +81,7 @@ func (r *Reconciler) complain(ctx context.Context, k proxy.Key, before, now prox
 	if now.Status != proxy.True {
 		wrong = now.Reason == ReasonPermanentError || now.Reason == ReasonUnknownProvider || now.Reason == ReasonQuotaExceeded
 	}
-	if wrong && (now.Reason != before.Reason || now.Message != before.Message) {
+	if wrong && (now.Reason != before.Reason || gist(now.Message) != gist(before.Message)) {
 		r.Logger.WarnContext(ctx, "proxy is not as declared", "proxy", k, "provisioned", string(now.Status), "reason", now.Reason,
 			"message", now.Message)
 	}
@@ -177,14 +177,34 @@ func describe(err error) string {
 	return message("", err.Error())
 }
 
+// longest is how many bytes of what a provider says are kept and shown.
+const longest = 1024
+
 // message joins a word and a sentence, and bounds both.
 func message(word, sentence string) string {
-	const most = 1024
 	text := strings.ToValidUTF8(strings.Trim(word+": "+sentence, ": "), "?")
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest], "") + "…"
 	}
 	return text
+}
+
+// brief is an error, or the beginning of one that is too long to be kept or shown.
+func brief(err error) error {
+	if err == nil || len(err.Error()) <= longest {
+		return err
+	}
+	return errors.New(message("", err.Error()))
+}
+
+// gist is a text without its numbers. Two that differ in a port or a duration alone say the same.
+func gist(text string) string {
+	return strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 func retryAfter(err error) time.Duration {

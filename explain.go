@@ -135,7 +135,8 @@ func (f *Fleet) look(ctx context.Context, p *proxy.Proxy) *Observed {
 	go func() {
 		defer func() { <-calls }()
 		in, err := prov.Get(ctx, provider.Ref{ID: instance.ID, UID: p.UID})
-		answer <- Observed{in, err}
+		in.Reason, in.Message = message(in.Reason, ""), message("", in.Message)
+		answer <- Observed{in, brief(err)}
 	}()
 	select {
 	case o := <-answer:

@@ -275,9 +275,12 @@ func (f *Fleet) lastPass(k proxy.Key) *Pass {
 // is closed to new leases before the next pass deletes it.
 func (f *Fleet) watch(ctx context.Context, q *queue) error {
 	f.begin()
+	wake := newWake(f.cfg.Store)
 	err := f.cfg.Store.Watch(ctx, func(k proxy.Key) {
 		f.feed.update(ctx, k)
-		q.add(k)
+		if wake.up(ctx, k) {
+			q.add(k)
+		}
 		f.noteRead(k)
 	})
 	if err == nil && ctx.Err() == nil {

@@ -71,6 +71,10 @@ func (p *pass) unresolved(err error) (Result, error) {
 // unknownProvider reports that nobody can be asked. It is not latched: the configuration may name the provider again.
 func (p *pass) unknownProvider(name string) (Result, error) {
 	err := fmt.Errorf("no provider %q is configured; configure it, or edit spec.provider", name)
+	if declared := p.p.Spec.Provider; declared != name {
+		err = fmt.Errorf("the instance is with provider %q, which is not configured any more, and %q cannot take over before it is deleted there: "+
+			"configure %q again", name, declared, name)
+	}
 	if c := p.provisioned(); c.Status == proxy.True {
 		p.set(proxy.Provisioned, proxy.True, c.Reason, message(ReasonUnknownProvider, err.Error()))
 		p.applyHealth()

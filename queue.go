@@ -142,7 +142,7 @@ func (q *queue) pass(ctx context.Context, k proxy.Key) {
 		}
 		q.work.Forget(k)
 	}
-	q.note(k, res.Gone, Pass{At: time.Now(), Took: time.Since(began), Err: err}, wait)
+	q.note(k, res.Gone, Pass{At: time.Now(), Took: time.Since(began), Err: brief(err)}, wait)
 	if wait > 0 {
 		q.work.AddAfter(k, wait)
 	}
@@ -152,13 +152,13 @@ func (q *queue) pass(ctx context.Context, k proxy.Key) {
 // happens that anybody would act on.
 func (q *queue) logFailure(ctx context.Context, k proxy.Key, err error) {
 	level := slog.LevelWarn
-	if last := q.last(k); last != nil && last.Err != nil && last.Err.Error() == err.Error() {
+	if last := q.last(k); last != nil && last.Err != nil && gist(last.Err.Error()) == gist(brief(err).Error()) {
 		level = slog.LevelDebug
 	}
 	if t, ok := errors.AsType[*tracedError](err); ok {
 		ctx = trace.ContextWithSpanContext(ctx, t.span)
 	}
-	q.log.Log(ctx, level, "reconcile failed", "proxy", k, "failures", q.work.NumRequeues(k)+1, "err", err)
+	q.log.Log(ctx, level, "reconcile failed", "proxy", k, "failures", q.work.NumRequeues(k)+1, "err", brief(err))
 }
 
 // note remembers the last pass over a record. That a record is gone is an event too, and so a pass comes to know of it,

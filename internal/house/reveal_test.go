@@ -24,6 +24,7 @@ var reveals = []reveal{
 	{"secret/text.go", "Text.IsZero", "tells only whether there is one"},
 	{"secret/text.go", "Text.Equal", "tells only whether two are the same"},
 	{"hasher.go", "Hasher.stretch", "digests them by PBKDF2, so that a rotated secret replaces the instance"},
+	{"wake.go", "wake.digest", "digests them with a seed of the process, so that a rotated secret wakes its proxies"},
 	{"health/http_prober.go", "attempt.login", "shows the proxy that is probed its own credentials"},
 	{"discovery/gate.go", "newGate", "digests the API's token once, so that comparing takes constant time"},
 	{"discovery/leases.go", "showLease", "whoever was granted the lease needs the credentials; no other answer has them"},
