@@ -24,7 +24,8 @@ type Checker interface {
 // Timeout is the reason of a target that did not answer before the check's time was over. A checker may have other reasons.
 const Timeout = "Timeout"
 
-// TargetStatus is the verdict on one target. Nothing in it holds a secret: it is shown to everybody who may see the fleet.
+// TargetStatus is the verdict on one target. Nothing in it holds a secret: it is shown to everybody who may see the fleet,
+// each text clipped as by [Clip].
 type TargetStatus struct {
 	// Target is the name of the target. It is not empty, and stays.
 	Target string

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/trace"
@@ -263,6 +264,33 @@ func TestOddAnswers(t *testing.T) {
 
 func say(verdicts ...provider.TargetStatus) func(context.Context) []provider.TargetStatus {
 	return func(context.Context) []provider.TargetStatus { return verdicts }
+}
+
+// What a backend writes is shown at everybody's terminal, and is a label of metrics.
+func TestTextsAreClipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := strings.Repeat("<p>\xff", 1<<20)
+		verdict := provider.TargetStatus{Target: "zone\xffa", Reason: page, Message: page, Details: map[string]string{page: page}}
+		long := provider.TargetStatus{Target: page, Ready: true}
+		var l log
+		m := run(t, monitor.Config{Logger: l.logger(), Providers: providers(says(verdict, long))})
+		targets := m.Results()[0].Targets
+		if targets[1].Target != "zone?a" {
+			t.Errorf("the target is called %q", targets[1].Target)
+		}
+		for _, target := range targets {
+			for _, text := range []string{target.Target, target.Reason, target.Message, fmt.Sprint(target.Details)} {
+				if len(text) > 4096 || !utf8.ValidString(text) {
+					t.Errorf("a text of %d bytes, valid: %v", len(text), utf8.ValidString(text))
+				}
+			}
+		}
+		for _, line := range l.take() {
+			if len(line) > 4096 {
+				t.Errorf("a line of %d bytes was logged", len(line))
+			}
+		}
+	})
 }
 
 // What turned is logged once, and nothing else is.

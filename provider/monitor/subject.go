@@ -109,7 +109,7 @@ func (s *subject) call(ctx context.Context) (verdicts []provider.TargetStatus) {
 			return
 		}
 		if !s.has(panicked) {
-			s.log.ErrorContext(ctx, "check of a provider panicked", "panic", v, "stack", string(debug.Stack()))
+			s.log.ErrorContext(ctx, "check of a provider panicked", "panic", provider.Clip(fmt.Sprint(v)), "stack", string(debug.Stack()))
 		}
 		verdicts = s.all(panicked, "the check panicked; the log says where")
 	}()
@@ -169,8 +169,8 @@ func (s *subject) keep(ctx context.Context, began time.Time, verdicts []provider
 func (s *subject) distinct(verdicts []provider.TargetStatus) []provider.TargetStatus {
 	byName := map[string]provider.TargetStatus{}
 	for _, v := range verdicts {
+		v = clipped(v)
 		v.Target = cmp.Or(v.Target, s.result.Provider)
-		v.Details = maps.Clone(v.Details)
 		if !v.Ready {
 			v.Reason = cmp.Or(v.Reason, noVerdict)
 		}
@@ -179,6 +179,19 @@ func (s *subject) distinct(verdicts []provider.TargetStatus) []provider.TargetSt
 		}
 	}
 	return slices.SortedFunc(maps.Values(byName), func(a, b provider.TargetStatus) int { return cmp.Compare(a.Target, b.Target) })
+}
+
+// clipped returns a verdict that can go anywhere: backends wrote its texts, and metrics take no label that is not UTF-8.
+func clipped(v provider.TargetStatus) provider.TargetStatus {
+	v.Target, v.Reason, v.Message = provider.Clip(v.Target), provider.Clip(v.Reason), provider.Clip(v.Message)
+	if v.Details != nil {
+		details := make(map[string]string, len(v.Details))
+		for name, value := range v.Details {
+			details[provider.Clip(name)] = provider.Clip(value)
+		}
+		v.Details = details
+	}
+	return v
 }
 
 // turned says whether a verdict is news after another one.
