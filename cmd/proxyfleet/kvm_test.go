@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -24,8 +25,9 @@ type vms struct {
 	host   *hypervisor.Host
 	kind   string // the type of the provider
 	target string
-	image  string
+	image  string // its URL
 	sum    string
+	socket string // of libvirtd on the host; "" is the usual one
 }
 
 // newVMs starts a hypervisor, or skips the test where there can be none.
@@ -87,14 +89,15 @@ providers:
   type: %s
   config:
     hosts:
-    - {name: one, address: %q, user: %s, keyFile: %q, knownHostsFile: %q, pool: %s}
+    - {name: one, address: %q, user: %s, keyFile: %q, knownHostsFile: %q, pool: %s, socket: %q}
     images:
     - {name: tiny, url: %q, sha256: %s}
     machineTypes:
     - {name: small, cpus: 1, memoryMiB: 256}
     domainTypes: [kvm, qemu]
     proxy: none
-`, v.target+"/healthz", v.kind, v.host.Address, v.host.User, v.host.KeyFile(), v.host.KnownHostsFile(), v.host.Pool, v.image, v.sum)
+`, v.target+"/healthz", v.kind, v.host.Address, v.host.User, v.host.KeyFile(), v.host.KnownHostsFile(), v.host.Pool,
+		cmp.Or(v.socket, "/run/libvirt/libvirt-sock"), v.image, v.sum)
 }
 
 // documents are the configuration and a proxy whose cloud-init says how the tiny guest becomes one.
@@ -182,4 +185,112 @@ func (v *vms) crawl(s *server) {
 	if err := s.client.Release(v.t.Context(), granted.Leases[0].ID); err != nil {
 		v.t.Error(err)
 	}
+}
+
+// The fleet is killed while an image is fetched, and around each call that makes or removes something. The next start goes on from
+// there: there is one machine, and after a deletion nothing of it; of the image there is one copy.
+func TestKVMKilled(t *testing.T) { killedVirtualMachines(t, "kvm") }
+
+func killedVirtualMachines(t *testing.T, kind string) {
+	v := newVMs(t, kind)
+	v.socket = v.host.Path("relay.sock")
+	relay, err := hypervisor.NewRelay(v.socket, v.host.LibvirtSocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(relay.Close)
+	half := make(chan struct{}, 1)
+	whole := v.image
+	v.image = v.halfAnImage(half)
+	v.write("fleet.yaml", v.documents("first")...)
+	s := v.start()
+	<-half
+	s.kill()
+	v.image = whole
+	v.write("fleet.yaml", v.documents("first")...)
+
+	const volumeCreate, volumeDelete = hypervisor.StorageVolCreateXML, hypervisor.StorageVolDelete
+	for _, point := range []struct {
+		what string
+		call uint32
+		how  hypervisor.Verdict
+	}{
+		{"during the upload of the image", hypervisor.StorageVolUpload, hypervisor.Pass},
+		{"before define", hypervisor.DomainDefineXML, hypervisor.Swallow},
+		{"after define", hypervisor.DomainDefineXML, hypervisor.Lose},
+		{"after a volume was made", volumeCreate, hypervisor.Lose},
+		{"before start", hypervisor.DomainCreate, hypervisor.Swallow},
+		{"after start", hypervisor.DomainCreate, hypervisor.Lose},
+	} {
+		v.killAt(relay, point.what, point.call, point.how)
+	}
+	s = v.start()
+	v.oneMachine()
+	s.kill()
+
+	v.write("fleet.yaml", v.configuration(), login("a"))
+	for what, call := range map[string]uint32{
+		"after destroy": hypervisor.DomainDestroy, "after a volume was deleted": volumeDelete, "after undefine": hypervisor.DomainUndefineFlags,
+	} {
+		v.killAt(relay, what, call, hypervisor.Lose)
+	}
+	v.start()
+	eventually(t, func() string {
+		if left := v.left(); left != "" {
+			return "of what was deleted there is still: " + left
+		}
+		return ""
+	})
+	images, err := v.host.Exec(t.Context(), "ls", "/var/lib/libvirt/images/fleet")
+	if err != nil || len(strings.Fields(images)) != 2 {
+		t.Errorf("of the image there is more or less than one copy and its marker: %q, %v", images, err)
+	}
+}
+
+// halfAnImage serves half of the image and no more, and tells when it has.
+func (v *vms) halfAnImage(half chan<- struct{}) string {
+	return v.serve("127.0.0.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "2000000")
+		_, _ = w.Write(make([]byte, 1000000))
+		w.(http.Flusher).Flush()
+		half <- struct{}{}
+		<-r.Context().Done()
+	})
+}
+
+// killAt starts the fleet and kills it when it makes a call, unless it never does: then what it wanted to do is done.
+func (v *vms) killAt(relay *hypervisor.Relay, what string, call uint32, how hypervisor.Verdict) {
+	v.t.Helper()
+	made := make(chan struct{}, 1)
+	relay.Rule(func(procedure uint32) hypervisor.Verdict {
+		if procedure != call {
+			return hypervisor.Pass
+		}
+		select {
+		case made <- struct{}{}:
+		default:
+		}
+		return how
+	})
+	s := v.start()
+	select {
+	case <-made:
+		v.t.Logf("killed %s", what)
+	case <-time.After(15 * time.Second):
+		v.t.Logf("it does not come to be killed %s", what)
+	}
+	s.kill()
+	relay.Rule(nil)
+}
+
+// oneMachine waits until the host runs one machine and has nothing else.
+func (v *vms) oneMachine() {
+	v.t.Helper()
+	eventually(v.t, func() string {
+		out, err := v.host.Exec(v.t.Context(), "virsh", "list", "--name")
+		if err != nil || len(strings.Fields(out)) != 1 || len(strings.Fields(v.left())) != 4 {
+			return fmt.Sprintf("the host runs %q, and has %q: %v", out, v.left(), err)
+		}
+		return ""
+	})
 }

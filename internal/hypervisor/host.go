@@ -63,10 +63,10 @@ func Start(ctx context.Context) (*Host, error) {
 }
 
 func (h *Host) start(ctx context.Context, script string) error {
-	if err := os.Chmod(h.Dir, 0o755); err != nil { // users of the host reach sockets in it
+	if err := os.Chmod(h.Dir, 0o755); err != nil { //nolint:gosec // users of the host reach sockets in it
 		return err
 	}
-	h.command = exec.Command(script, h.Dir)
+	h.command = exec.CommandContext(context.WithoutCancel(ctx), script, h.Dir)
 	var output bytes.Buffer
 	h.command.Stdout, h.command.Stderr = &output, &output
 	stdin, err := h.command.StdinPipe()

@@ -40,7 +40,7 @@ func run(t testing.TB, p provider.Provider) {
 	if !ok {
 		t.Fatal("the provider is no Runner")
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- runner.Run(ctx) }()
 	t.Cleanup(func() {

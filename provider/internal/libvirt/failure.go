@@ -42,9 +42,8 @@ type verdict struct {
 	reason string
 }
 
-// verdicts are those on libvirt's errors by their numbers. Where one number stands for several things, the text decides.
+// verdictOn is that on an error of libvirt: by its number, and where one number stands for several things, by the text.
 func verdictOn(e golibvirt.Error) verdict {
-	has := func(text string) bool { return strings.Contains(e.Message, text) }
 	switch golibvirt.ErrorNumber(e.Code) {
 	case golibvirt.ErrNoNetwork:
 		return verdict{provider.ErrPermanent, NetworkMissing}
@@ -58,19 +57,26 @@ func verdictOn(e golibvirt.Error) verdict {
 	case golibvirt.ErrXMLError, golibvirt.ErrXMLDetail, golibvirt.ErrXMLInvalidSchema:
 		return verdict{provider.ErrPermanent, DomainRefused}
 	}
-	switch {
-	case has("No space left on device"), has("Disk quota exceeded"):
-		return verdict{provider.ErrQuotaExceeded, PoolFull}
-	case has("Cannot allocate memory"), has("cannot set up guest memory"):
-		return verdict{provider.ErrQuotaExceeded, HostFull}
-	case has("pool") && has("is not active"):
-		return verdict{provider.ErrTransient, PoolInactive}
-	case has("pool") && has("asynchronous jobs running"):
-		return verdict{provider.ErrTransient, PoolBusy}
-	case has("network") && has("is not active"):
-		return verdict{provider.ErrTransient, NetworkDown}
+	for _, t := range texts {
+		if strings.Contains(e.Message, t.about) && strings.Contains(e.Message, t.says) {
+			return t.verdict
+		}
 	}
 	return verdict{provider.ErrTransient, LibvirtError}
+}
+
+// texts are what libvirt says under numbers that stand for many things.
+var texts = [...]struct {
+	about, says string
+	verdict     verdict
+}{
+	{"", "No space left on device", verdict{provider.ErrQuotaExceeded, PoolFull}},
+	{"", "Disk quota exceeded", verdict{provider.ErrQuotaExceeded, PoolFull}},
+	{"", "Cannot allocate memory", verdict{provider.ErrQuotaExceeded, HostFull}},
+	{"", "cannot set up guest memory", verdict{provider.ErrQuotaExceeded, HostFull}},
+	{"pool", "is not active", verdict{provider.ErrTransient, PoolInactive}},
+	{"pool", "asynchronous jobs running", verdict{provider.ErrTransient, PoolBusy}},
+	{"network", "is not active", verdict{provider.ErrTransient, NetworkDown}},
 }
 
 // failure is the error of an operation, by what it came from. A reason that an error has already stays.

@@ -494,7 +494,7 @@ func remove(t testing.TB, p *Provider, r provider.Request) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Delete(context.Background(), provider.Ref{ID: id, UID: r.Marks.UID}); err != nil {
+	if err := p.Delete(context.WithoutCancel(t.Context()), provider.Ref{ID: id, UID: r.Marks.UID}); err != nil {
 		t.Error(err)
 	}
 }

@@ -60,7 +60,7 @@ func realHost(t *testing.T) *hypervisor.Host {
 // connections counts the SSH connections to a host.
 func connections(t testing.TB, host *hypervisor.Host) int {
 	t.Helper()
-	out, err := host.Exec(context.Background(), "ss", "--no-header", "--tcp", "state", "established", "sport", "=", ":22")
+	out, err := host.Exec(context.WithoutCancel(t.Context()), "ss", "--no-header", "--tcp", "state", "established", "sport", "=", ":22")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func connections(t testing.TB, host *hypervisor.Host) int {
 // on runs a command on the host.
 func on(t testing.TB, host *hypervisor.Host, command ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
 	defer cancel()
 	out, err := host.Exec(ctx, command...)
 	if err != nil {
@@ -131,7 +131,7 @@ func open(t *testing.T, config Config, policy Policy) *Provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
 	t.Cleanup(func() {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -39,7 +40,7 @@ func do(name string, document []byte) error {
 	switch {
 	case bytes.HasPrefix(document, []byte("#!")):
 		script := "/run/" + name
-		if err := os.WriteFile(script, document, 0o700); err != nil {
+		if err := os.WriteFile(script, document, 0o700); err != nil { //nolint:gosec // it is run
 			return err
 		}
 		return run(script)
@@ -59,7 +60,7 @@ func (c cloudConfig) apply() error {
 		if err != nil {
 			mode = 0o644
 		}
-		if err := os.MkdirAll(filepath.Dir(file.Path), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(file.Path), 0o755); err != nil { //nolint:gosec // as cloud-init has it
 			return err
 		}
 		if err := os.WriteFile(file.Path, []byte(file.Content), os.FileMode(mode)); err != nil {
@@ -82,7 +83,7 @@ func (c cloudConfig) apply() error {
 }
 
 func run(words ...string) error {
-	cmd := exec.Command(words[0], words[1:]...)
+	cmd := exec.CommandContext(context.Background(), words[0], words[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return cmd.Run()
 }
