@@ -31,6 +31,7 @@ deps: ## Install what the tests need besides Go (Debian, as root).
 .PHONY: test
 test: ## Run every test under the race detector.
 	go test -race -timeout 15m $(TESTFLAGS) ./...
+	cd examples/colly && go test -race $(TESTFLAGS) ./...
 
 .PHONY: test-slow
 test-slow: export WALK ?= 20000
@@ -50,6 +51,7 @@ bench: ## Run the benchmarks that match BENCH (all).
 lint: ## Check formatting, go.mod and the linters' rules.
 	go mod tidy -diff
 	cd tools && go mod tidy -diff
+	cd examples/colly && go mod tidy -diff && go vet ./...
 	go tool -modfile=tools/go.mod golangci-lint run
 
 .PHONY: fmt

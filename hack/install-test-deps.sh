@@ -1,6 +1,7 @@
 #!/bin/bash
 # Installs what the tests and the linter need besides Go: the proxies that health checks are tried on, Prometheus, a browser, curl,
-# make, a C compiler for the race detector, and a hypervisor: libvirt, QEMU, an SSH server and what builds the disk of a guest.
+# Scrapy, make, a C compiler for the race detector, and a hypervisor: libvirt, QEMU, an SSH server and what builds the disk of a
+# guest.
 # What is there already is not touched, so a machine that has everything needs no
 # network. For Debian and its descendants; elsewhere it names what is missing.
 set -euo pipefail
@@ -25,6 +26,7 @@ need isoinfo genisoimage
 need chromium chromium
 need chromedriver chromium-driver
 need curl curl
+need /usr/lib/python3/dist-packages/scrapy python3-scrapy
 need strace strace
 need libvirtd libvirt-daemon-system
 need virsh libvirt-clients

@@ -119,7 +119,7 @@ var house = rules{
 				"gcp wraps the transport of its SDK"},
 		{who: "./...", except: "./cmd/...", never: "go.opentelemetry.io/otel/sdk/... go.opentelemetry.io/otel/exporters/...",
 			why: "who exports traces, and where to, is the binary's decision"},
-		{who: "./...", except: suites + " ./examples/provider/cloud/cloudtest", never: "testing",
+		{who: "./...", except: suites + " ./examples/provider/cloud/cloudtest ./examples/internal/crawltest", never: "testing",
 			why: "a package that imports testing puts its flags into every program"},
 	},
 
