@@ -229,20 +229,19 @@ func (m *Memory) restoreCooldown(r Record, now time.Time) {
 	p.candidate.Incarnation = r.Incarnation // its cooldowns are of the newest one, its leases may be of earlier ones
 	c := m.newCooldown(p, r.Target)
 	c.window, c.steps, c.bans, c.opened = r.Window, r.Steps, r.Bans, r.Opened
-	if r.Opened || r.Trial != "" {
-		c.until = onThisClock(r.Until, now, 0) // it was over
-	} else {
+	if r.Change.Equal(r.Until) {
 		c.until = onThisClock(r.Until, now, r.Window)
-	}
-	if trial := m.shelf.findOpen(r.Trial); trial != nil {
-		c.trial = trial
-		return
-	}
-	if c.change = c.until; c.opened {
+		c.change = c.until
+	} else { // the window was over
+		c.until = onThisClock(r.Until, now, 0)
 		c.change = onThisClock(r.Change, now, r.Window)
+	}
+	if c.opened {
 		m.closed--
 	}
-	m.changing.put(c)
+	if c.trial = m.shelf.findOpen(r.Trial); c.trial == nil {
+		m.changing.put(c)
+	}
 }
 
 // restored returns the proxy of a record, which nobody has set yet.

@@ -521,6 +521,37 @@ func TestCallerGoesWhileTheLogIsWritten(t *testing.T) {
 	})
 }
 
+// TestTrialIsGivenBack: a pair whose trial was given back is half open in the next process too, for as long as in this one.
+func TestTrialIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		m := newMemory(t, lease.Config{Log: g}, proxy("a", 5))
+		c := crawler{t, m}
+		g.mu.Lock()
+		g.durable = 1 << 40
+		g.mu.Unlock()
+		c.reports(c.gets(anyProxy, "a"), lease.Banned, "shop")
+		time.Sleep(window + time.Minute)
+		g.mu.Lock()
+		g.durable = 0
+		g.mu.Unlock()
+		ctx, cancel := context.WithCancel(t.Context())
+		trial := begin("Acquire", func() error { _, err := m.Acquire(ctx, lease.Request{Target: "shop"}); return err })
+		cancel()
+		trial.ends(t, context.Canceled)
+		next := newMemory(t, lease.Config{Log: &ledger{from: g.after(-1)}}, proxy("a", 5))
+		for _, step := range []struct {
+			wait time.Duration
+			left int
+		}{{0, 1}, {window - time.Second, 1}, {time.Second, 0}} {
+			time.Sleep(step.wait)
+			if one, other := m.Cooldowns(), next.Cooldowns(); one != step.left || other != step.left {
+				t.Errorf("%d and %d cooldowns, want %d", one, other, step.left)
+			}
+		}
+	})
+}
+
 // TestLogFails: a store whose log has failed answers nothing but that.
 func TestLogFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
