@@ -28,6 +28,8 @@ type vms struct {
 	image  string // its URL
 	sum    string
 	socket string // of libvirtd on the host; "" is the usual one
+
+	firmware string // "" is efi
 }
 
 // newVMs starts a hypervisor, or skips the test where there can be none.
@@ -91,13 +93,13 @@ providers:
     hosts:
     - {name: one, address: %q, user: %s, keyFile: %q, knownHostsFile: %q, pool: %s, socket: %q}
     images:
-    - {name: tiny, url: %q, sha256: %s}
+    - {name: tiny, url: %q, sha256: %s, firmware: %s}
     machineTypes:
     - {name: small, cpus: 1, memoryMiB: 256}
     domainTypes: [kvm, qemu]
     proxy: none
 `, v.target+"/healthz", v.kind, v.host.Address, v.host.User, v.host.KeyFile(), v.host.KnownHostsFile(), v.host.Pool,
-		cmp.Or(v.socket, "/run/libvirt/libvirt-sock"), v.image, v.sum)
+		cmp.Or(v.socket, "/run/libvirt/libvirt-sock"), v.image, v.sum, cmp.Or(v.firmware, "efi"))
 }
 
 // documents are the configuration and a proxy whose cloud-init says how the tiny guest becomes one.
@@ -199,52 +201,69 @@ func killedVirtualMachines(t *testing.T, kind string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(relay.Close)
+	// Nothing is to boot: the disks are blank.
+	blank := make([]byte, 4<<20)
+	digest := sha256.Sum256(blank)
+	v.sum, v.firmware = hex.EncodeToString(digest[:]), "bios"
+	whole := v.serve("127.0.0.1", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(len(blank)))
+		_, _ = w.Write(blank)
+	})
+	var names []string
+	write := func() {
+		documents := []string{v.configuration(), login("a")}
+		for _, name := range names {
+			documents = append(documents, declared{name: name, provider: "vms"}.String())
+		}
+		v.write("fleet.yaml", documents...)
+	}
+
 	half := make(chan struct{}, 1)
-	whole := v.image
-	v.image = v.halfAnImage(half)
-	v.write("fleet.yaml", v.documents("first")...)
+	v.image, names = v.halfAnImage(half), []string{"proxy-0"}
+	write()
 	s := v.start()
 	<-half
 	s.kill()
 	v.image = whole
-	v.write("fleet.yaml", v.documents("first")...)
-
-	const volumeCreate, volumeDelete = hypervisor.StorageVolCreateXML, hypervisor.StorageVolDelete
-	for _, point := range []struct {
-		what string
-		call uint32
-		how  hypervisor.Verdict
-	}{
-		{"during the upload of the image", hypervisor.StorageVolUpload, hypervisor.Pass},
+	for i, point := range []killPoint{
+		{"during the upload of the image", hypervisor.StorageVolUpload, hypervisor.Swallow},
 		{"before define", hypervisor.DomainDefineXML, hypervisor.Swallow},
 		{"after define", hypervisor.DomainDefineXML, hypervisor.Lose},
-		{"after a volume was made", volumeCreate, hypervisor.Lose},
+		{"after a volume was made", hypervisor.StorageVolCreateXML, hypervisor.Lose},
 		{"before start", hypervisor.DomainCreate, hypervisor.Swallow},
 		{"after start", hypervisor.DomainCreate, hypervisor.Lose},
 	} {
-		v.killAt(relay, point.what, point.call, point.how)
+		names = append(names, fmt.Sprintf("proxy-%d", i+1))
+		write()
+		v.killAt(relay, point)
 	}
 	s = v.start()
-	v.oneMachine()
+	v.machines(len(names))
 	s.kill()
 
-	v.write("fleet.yaml", v.configuration(), login("a"))
-	for what, call := range map[string]uint32{
-		"after destroy": hypervisor.DomainDestroy, "after a volume was deleted": volumeDelete, "after undefine": hypervisor.DomainUndefineFlags,
+	for _, point := range []killPoint{
+		{"after destroy", hypervisor.DomainDestroy, hypervisor.Lose},
+		{"after a volume was deleted", hypervisor.StorageVolDelete, hypervisor.Lose},
+		{"before undefine", hypervisor.DomainUndefineFlags, hypervisor.Swallow},
+		{"after undefine", hypervisor.DomainUndefineFlags, hypervisor.Lose},
 	} {
-		v.killAt(relay, what, call, hypervisor.Lose)
+		names = names[1:]
+		write()
+		v.killAt(relay, point)
 	}
 	v.start()
-	eventually(t, func() string {
-		if left := v.left(); left != "" {
-			return "of what was deleted there is still: " + left
-		}
-		return ""
-	})
-	images, err := v.host.Exec(t.Context(), "ls", "/var/lib/libvirt/images/fleet")
+	v.machines(len(names))
+	images, err := v.host.Exec(t.Context(), "sh", "-c", "ls /var/lib/libvirt/images/fleet | grep proxyfleet-image")
 	if err != nil || len(strings.Fields(images)) != 2 {
 		t.Errorf("of the image there is more or less than one copy and its marker: %q, %v", images, err)
 	}
+}
+
+// killPoint is a call at which a fleet is killed, and what becomes of the call.
+type killPoint struct {
+	what string
+	call uint32
+	how  hypervisor.Verdict
 }
 
 // halfAnImage serves half of the image and no more, and tells when it has.
@@ -258,38 +277,37 @@ func (v *vms) halfAnImage(half chan<- struct{}) string {
 	})
 }
 
-// killAt starts the fleet and kills it when it makes a call, unless it never does: then what it wanted to do is done.
-func (v *vms) killAt(relay *hypervisor.Relay, what string, call uint32, how hypervisor.Verdict) {
+// killAt starts the fleet and kills it when it makes a call.
+func (v *vms) killAt(relay *hypervisor.Relay, point killPoint) {
 	v.t.Helper()
 	made := make(chan struct{}, 1)
 	relay.Rule(func(procedure uint32) hypervisor.Verdict {
-		if procedure != call {
+		if procedure != point.call {
 			return hypervisor.Pass
 		}
 		select {
 		case made <- struct{}{}:
 		default:
 		}
-		return how
+		return point.how
 	})
 	s := v.start()
 	select {
 	case <-made:
-		v.t.Logf("killed %s", what)
-	case <-time.After(15 * time.Second):
-		v.t.Logf("it does not come to be killed %s", what)
+	case <-time.After(patience):
+		v.t.Fatalf("it does not come to be killed %s", point.what)
 	}
 	s.kill()
 	relay.Rule(nil)
 }
 
-// oneMachine waits until the host runs one machine and has nothing else.
-func (v *vms) oneMachine() {
+// machines waits until the host runs so many machines, each with its disk and its seed, and has nothing else.
+func (v *vms) machines(count int) {
 	v.t.Helper()
 	eventually(v.t, func() string {
 		out, err := v.host.Exec(v.t.Context(), "virsh", "list", "--name")
-		if err != nil || len(strings.Fields(out)) != 1 || len(strings.Fields(v.left())) != 4 {
-			return fmt.Sprintf("the host runs %q, and has %q: %v", out, v.left(), err)
+		if left := strings.Fields(v.left()); err != nil || len(strings.Fields(out)) != count || len(left) != 3*count {
+			return fmt.Sprintf("the host runs %q, and has %q: %v", out, left, err)
 		}
 		return ""
 	})

@@ -15,20 +15,21 @@ import (
 // The reasons of what libvirt itself complains of. Those of connections are with [DialError], and those of images with
 // [transfers].
 const (
-	NoRights       = "NoRights"       // the user may not do that
-	Unsupported    = "Unsupported"    // the host's libvirt cannot do that
-	DomainRefused  = "DomainRefused"  // libvirt does not take the definition
-	NoDomainType   = "NoDomainType"   // the host has none of the domain types that are configured
-	NetworkMissing = "NetworkMissing" // the network is not there
-	NetworkDown    = "NetworkInactive"
-	PoolMissing    = "PoolMissing"
-	PoolInactive   = "PoolInactive"
-	PoolBusy       = "PoolBusy" // something else works on the pool
-	PoolFull       = "PoolFull"
-	HostFull       = "HostFull"     // the host has no memory for the machine
-	LibvirtError   = "LibvirtError" // anything else that libvirt says
-	StartFailed    = "StartFailed"  // the machine was defined, and does not start
-	HostMisread    = "HostMisread"  // the host answers what is not understood
+	NoRights        = "NoRights"        // the user may not do that
+	Unsupported     = "Unsupported"     // the host's libvirt cannot do that
+	DomainRefused   = "DomainRefused"   // libvirt does not take the definition
+	NoDomainType    = "NoDomainType"    // the host has none of the domain types that are configured
+	FirmwareMissing = "FirmwareMissing" // the host has no UEFI
+	NetworkMissing  = "NetworkMissing"  // the network is not there
+	NetworkDown     = "NetworkInactive"
+	PoolMissing     = "PoolMissing"
+	PoolInactive    = "PoolInactive"
+	PoolBusy        = "PoolBusy" // something else works on the pool
+	PoolFull        = "PoolFull"
+	HostFull        = "HostFull"     // the host has no memory for the machine
+	LibvirtError    = "LibvirtError" // anything else that libvirt says
+	StartFailed     = "StartFailed"  // the machine was defined, and does not start
+	HostMisread     = "HostMisread"  // the host answers what is not understood
 )
 
 // code says whether an error is libvirt's of that number.
@@ -74,6 +75,7 @@ var texts = [...]struct {
 	{"", "Disk quota exceeded", verdict{provider.ErrQuotaExceeded, PoolFull}},
 	{"", "Cannot allocate memory", verdict{provider.ErrQuotaExceeded, HostFull}},
 	{"", "cannot set up guest memory", verdict{provider.ErrQuotaExceeded, HostFull}},
+	{"Unable to find", "firmware", verdict{provider.ErrPermanent, FirmwareMissing}},
 	{"pool", "is not active", verdict{provider.ErrTransient, PoolInactive}},
 	{"pool", "asynchronous jobs running", verdict{provider.ErrTransient, PoolBusy}},
 	{"network", "is not active", verdict{provider.ErrTransient, NetworkDown}},

@@ -345,6 +345,7 @@ func TestHostsThatLackSomething(t *testing.T) {
 		{"network missing", func(c *Config) { c.Hosts[0].Network = "nowhere" }, "", "", provider.ErrPermanent, NetworkMissing},
 		{"network inactive", nil, "virsh --quiet net-destroy default", "virsh --quiet net-start default", provider.ErrTransient, NetworkDown},
 		{"no domain type", func(c *Config) { c.DomainTypes = []string{"kvm"} }, "", "", provider.ErrPermanent, NoDomainType},
+		{"no UEFI", func(c *Config) { c.Images[0].Firmware = efi }, "", "", provider.ErrPermanent, FirmwareMissing},
 		{"start fails", nil, breakStart, mendStart, provider.ErrTransient, StartFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -354,6 +355,10 @@ func TestHostsThatLackSomething(t *testing.T) {
 			}
 			p := withImage(t, host, edits...)
 			r := requestFor("uid-lack")
+			if c.reason == FirmwareMissing {
+				shell(t, host, "mount -t tmpfs tmpfs /usr/share/qemu/firmware")
+				defer shell(t, host, "umount /usr/share/qemu/firmware")
+			}
 			if c.before != "" {
 				if c.reason != PoolInactive { // the image is there before the trouble begins
 					if _, err := settled(t, p, requestFor("uid-first")); err != nil {
