@@ -57,7 +57,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 func (a *api) problem(r *http.Request, err error) *problem {
 	p := problemOf(err)
 	if p.status == http.StatusInternalServerError {
-		a.Logger.ErrorContext(r.Context(), "request failed", "route", r.Pattern, "error", err)
+		a.Logger.ErrorContext(r.Context(), "request failed", "route", routeName(r.Pattern), "error", err)
 	}
 	return p
 }
@@ -109,12 +109,15 @@ func problemOf(err error) *problem {
 // sentence returns what an error says without the name of its package, which means nothing to whoever calls an API.
 func sentence(err error) string { return strings.TrimPrefix(err.Error(), "lease: ") }
 
+// maxMessage bounds what an answer quotes of what others wrote, in characters.
+const maxMessage = 1024
+
 // textOf returns what an error that is part of an answer says. It quotes no secret: providers promise that.
 func textOf(err error) string {
 	if err == nil {
 		return ""
 	}
-	return err.Error()
+	return clip(err.Error(), maxMessage)
 }
 
 // instant returns a moment as answers have it: in UTC, exact to the millisecond. None stays none.
@@ -137,16 +140,24 @@ func setRetryAfter(w http.ResponseWriter, d time.Duration) {
 }
 
 // writeJSON answers with a document. URLs in it stay readable: it is no part of a web page.
-func writeJSON(w http.ResponseWriter, status int, v any) {
+func writeJSON(w http.ResponseWriter, status int, v any) { sendJSON(w, status, encode(v)) }
+
+// encode returns a document as it is sent.
+func encode(v any) []byte {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		panic(fmt.Sprintf("answer cannot be encoded: %v", err))
 	}
+	return body.Bytes()
+}
+
+// sendJSON answers with a document that is encoded.
+func sendJSON(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(body.Len()))
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body.Bytes())
+	_, _ = w.Write(body)
 }

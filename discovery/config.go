@@ -36,6 +36,8 @@ type Config struct {
 	Explain func(context.Context, proxy.Key) (Explanation, error)
 	// Sweeper plans and makes sweeps. Defaults to none: all below /v1/gc then answers 501.
 	Sweeper Sweeper
+	// Ending is closed when the process is about to end: what would take minutes is then answered with 503. Defaults to never.
+	Ending <-chan struct{}
 	// Name is what the status page calls the fleet. Defaults to none.
 	Name string
 	// Cooldowns returns how many cooldowns there are, for the status page. Defaults to none: the page does not speak of them.
@@ -44,8 +46,8 @@ type Config struct {
 	// Defaults to none.
 	Held func() map[string]int
 	// Token is what callers must know. Defaults to none: everybody who reaches the handler may do everything, except that
-	// a request which changes something, and a backup, must be addressed to a loopback host, so that no web page which a
-	// browser on this machine shows can send it.
+	// a request which changes something, a backup and a plan must be addressed to a loopback host, so that no web page
+	// which a browser on this machine shows can send it.
 	Token secret.Text
 	// AnyHost serves everybody who reaches the handler even without a token, whatever host they address. It is for a network
 	// whose every member may do everything. Defaults to false.

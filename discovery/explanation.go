@@ -153,8 +153,8 @@ func showObservation(o *Observation) *wire.Observed {
 		Incarnation: o.Incarnation,
 		Host:        o.Host,
 		Port:        o.Port,
-		Reason:      o.Reason,
-		Message:     o.Message,
+		Reason:      clip(o.Reason, maxMessage),
+		Message:     clip(o.Message, maxMessage),
 		Error:       textOf(o.Err),
 	}
 }

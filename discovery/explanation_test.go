@@ -26,6 +26,23 @@ func explaining(c discovery.Config, known discovery.Explanation) func(context.Co
 	}
 }
 
+// What providers write has no bound, and what the API answers has one.
+func TestExplainClips(t *testing.T) {
+	page := strings.Repeat("<p>\xff", 2<<20)
+	c := config(t)
+	c.Explain = explaining(c, discovery.Explanation{
+		Problem:  errors.New(page),
+		Observed: &discovery.Observation{State: "Stopped", Reason: page, Message: page, Err: errors.New(page)},
+		LastPass: &discovery.Pass{Err: errors.New(page)},
+	})
+	h := handler(t, c)
+	for _, target := range []string{"GET /v1/proxies/default/berlin/explain", "GET /proxies/default/berlin"} {
+		if got := serve(t, h, request(t, target, "")); got.Code != 200 || got.Body.Len() > 64<<10 || !strings.Contains(got.Body.String(), "…") {
+			t.Errorf("%s: status %d, %d bytes", target, got.Code, got.Body.Len())
+		}
+	}
+}
+
 // TestExplain looks at all that an explanation can have, at one that has nothing beside the record, and at its errors.
 func TestExplain(t *testing.T) {
 	moment := time.Date(2026, 1, 2, 3, 4, 5, 678_900_000, time.FixedZone("CET", 3600))

@@ -48,9 +48,19 @@ func (a *api) fleetPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all, err := a.Proxies.List(r.Context())
+	page, err := inTurn(a.lists, w, r, func() ([]byte, error) { return a.fleetNow(r, q) })
 	if err != nil {
 		return err
+	}
+	a.pages.send(w, http.StatusOK, page)
+	return nil
+}
+
+// fleetNow returns the page of the fleet.
+func (a *api) fleetNow(r *http.Request, q fleetQuery) ([]byte, error) {
+	all, err := a.Proxies.List(r.Context())
+	if err != nil {
+		return nil, err
 	}
 	shown := mostUrgent(all, a.ActiveLeases())
 	view := &fleetPage{
@@ -66,7 +76,7 @@ func (a *api) fleetPage(w http.ResponseWriter, r *http.Request) error {
 	if err := a.Ready(r.Context()); err != nil {
 		view.Headline, view.Title, view.NotReady = "Not ready", "Not ready", clip(err.Error(), 300)
 	}
-	return a.pages.write(w, http.StatusOK, "fleet.html", view)
+	return a.pages.render("fleet.html", view)
 }
 
 // mostUrgent returns what the API shows of proxies, the most urgent first.

@@ -50,8 +50,8 @@ func (g *gate) refusal(r *http.Request) *problem {
 		return nil
 	case !g.open && !g.knows(r):
 		return &problem{http.StatusUnauthorized, wire.Unauthorized, "this needs the token of the fleet: Authorization: Bearer TOKEN"}
-	case g.origins.Check(r) != nil:
-		return &problem{http.StatusForbidden, wire.CrossOrigin, "web pages of other origins must not change anything here"}
+	case g.foreign(r):
+		return &problem{http.StatusForbidden, wire.CrossOrigin, "web pages of other origins must not ask for this"}
 	case g.open && !g.anyHost && delicate(r) && !loopback(r.Host):
 		return &problem{http.StatusForbidden, wire.HostNotAllowed,
 			"without a token this is only for requests to localhost: give the fleet a token to serve others"}
@@ -89,8 +89,20 @@ func challenge(w http.ResponseWriter, r *http.Request) {
 
 func readOnly(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-// delicate says whether a request changes something or reads everything there is.
-func delicate(r *http.Request) bool { return !readOnly(r) || r.Pattern == backupRoute }
+// foreign says whether a request was sent by a web page of another origin and is delicate. Package net/http lets pass all
+// that only reads.
+func (g *gate) foreign(r *http.Request) bool {
+	if readOnly(r) && delicate(r) {
+		r = r.WithContext(r.Context()) // a copy
+		r.Method = http.MethodPost
+	}
+	return g.origins.Check(r) != nil
+}
+
+// delicate says whether a request changes something, reads everything there is, or has all providers asked for theirs.
+func delicate(r *http.Request) bool {
+	return !readOnly(r) || r.Pattern == backupRoute || r.Pattern == planRoute
+}
 
 // loopback says whether the host of a request means this machine. A name that somebody else's server resolves may lead
 // here too, and a browser then takes this process for a part of that somebody's site.

@@ -104,6 +104,7 @@ func TestWithoutToken(t *testing.T) {
 		{name: "every change", target: "DELETE /v1/leases/x", host: "evil.example.com", status: 403, code: "host_not_allowed"},
 		{name: "every annotation", target: "POST /v1/proxies/default/berlin/retry", host: "evil.example.com", status: 403, code: "host_not_allowed"},
 		{name: "the whole state", target: "GET /v1/backup", host: "evil.example.com", status: 403, code: "host_not_allowed"},
+		{name: "what asks all providers", target: "GET /v1/gc/plan", host: "evil.example.com", status: 403, code: "host_not_allowed"},
 		{name: "a list", target: "GET /v1/proxies", host: "fleet.example.com", status: 200},
 		{name: "a probe", target: "GET /readyz", host: "10.0.0.7:8090", status: 200},
 
@@ -111,6 +112,12 @@ func TestWithoutToken(t *testing.T) {
 		{name: "a page of another port", target: "POST /v1/leases", host: "localhost:8090", header: [2]string{"Sec-Fetch-Site", "same-site"}, status: 403, code: "cross_origin"},
 		{name: "an old browser", target: "POST /v1/leases", host: "localhost:8090", header: [2]string{"Origin", "https://evil.example.com"}, status: 403, code: "cross_origin"},
 		{name: "a page of the fleet", target: "POST /v1/leases", host: "localhost:8090", header: [2]string{"Sec-Fetch-Site", "same-origin"}, status: 201},
+		{name: "an image on another site that asks all providers", target: "GET /v1/gc/plan", host: "localhost:8090",
+			header: [2]string{"Sec-Fetch-Site", "cross-site"}, status: 403, code: "cross_origin"},
+		{name: "a page of another site that reads the whole state", target: "GET /v1/backup", host: "localhost:8090",
+			header: [2]string{"Origin", "https://evil.example.com"}, status: 403, code: "cross_origin"},
+		{name: "an address that somebody types in", target: "GET /v1/gc/plan", host: "localhost:8090",
+			header: [2]string{"Sec-Fetch-Site", "none"}, status: 501},
 		{name: "a link on another site", target: "GET /v1/proxies", host: "localhost:8090", header: [2]string{"Sec-Fetch-Site", "cross-site"}, status: 200},
 	}
 	h := handler(t, config(t))

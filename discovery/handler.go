@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/proxyfleet/fleet/discovery/internal/wire"
@@ -15,19 +16,21 @@ const (
 	healthzRoute = "GET /healthz"
 	readyzRoute  = "GET /readyz"
 	backupRoute  = "GET /v1/backup"
+	planRoute    = "GET /v1/gc/plan"
 )
 
 // public says whether a route is for probes of the process: they know no token and would drown all other traces.
 func public(route string) bool { return route == healthzRoute || route == readyzRoute }
 
-// routeName is the name of a route in logs, metrics and traces.
-func routeName(route string) string { return cmp.Or(route, "unmatched") }
+// routeName is the name of a route in logs, metrics and traces: its pattern, without what tells the mux to match no more.
+func routeName(route string) string { return cmp.Or(strings.TrimSuffix(route, "{$}"), "unmatched") }
 
 // api is the handler.
 type api struct {
 	Config
-	mux   *http.ServeMux
-	pages *pages
+	mux          *http.ServeMux
+	pages        *pages
+	lists, plans turns
 }
 
 // New makes a handler of the API. Its error names all that is wrong with the configuration.
@@ -36,7 +39,10 @@ func New(c Config) (http.Handler, error) {
 	if err := errors.Join(c.validate(), gateErr); err != nil {
 		return nil, err
 	}
-	a := &api{Config: c.withDefaults(), mux: http.NewServeMux(), pages: newPages(c.Name)}
+	a := &api{
+		Config: c.withDefaults(), mux: http.NewServeMux(), pages: newPages(c.Name),
+		lists: make(turns, listTurns), plans: make(turns, planTurns),
+	}
 	a.mux.HandleFunc(healthzRoute, healthz)
 	a.mux.HandleFunc(readyzRoute, a.answering(a.readyz))
 	a.mux.HandleFunc("GET /{$}", a.showing(a.fleetPage))
@@ -52,7 +58,7 @@ func New(c Config) (http.Handler, error) {
 		"POST /v1/leases/{id}/report":                      withoutQuery(a.report),
 		"DELETE /v1/leases/{id}":                           withoutQuery(a.release),
 		"GET /v1/providers":                                withoutQuery(a.listProviders),
-		"GET /v1/gc/plan":                                  withoutQuery(a.planSweep),
+		planRoute:                                          withoutQuery(a.planSweep),
 		"POST /v1/gc/sweep":                                withoutQuery(a.sweep),
 		"POST /v1/gc/allow":                                withoutQuery(a.allowSweep),
 		backupRoute:                                        withoutQuery(a.backup),

@@ -53,7 +53,7 @@ func (a *api) recovered(next layer) layer {
 			case v == http.ErrAbortHandler: //nolint:errorlint // net/http compares the same way
 				panic(v)
 			}
-			a.Logger.ErrorContext(r.Context(), "panic while serving a request", "route", r.Pattern, "panic", v, "stack", string(debug.Stack()))
+			a.Logger.ErrorContext(r.Context(), "panic while serving a request", "route", routeName(r.Pattern), "panic", v, "stack", string(debug.Stack()))
 			if w.code != 0 {
 				panic(http.ErrAbortHandler)
 			}

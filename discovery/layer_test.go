@@ -194,10 +194,10 @@ func TestRecorder(t *testing.T) {
 		c := config(t)
 		c.Leases, c.Recorder = slow{}, &got
 		h := handler(t, c)
-		for _, target := range []string{"DELETE /v1/leases/x", "GET /v1/proxies?attr.region=eu", "GET /nowhere", "PUT /v1/leases", "GET /healthz"} {
+		for _, target := range []string{"DELETE /v1/leases/x", "GET /v1/proxies?attr.region=eu", "GET /nowhere", "PUT /v1/leases", "GET /healthz", "GET /"} {
 			serve(t, h, request(t, target, ""))
 		}
-		want := requests{"DELETE /v1/leases/{id} 204 1s", "GET /v1/proxies 200 0s", "unmatched 404 0s", "unmatched 405 0s", "GET /healthz 200 0s"}
+		want := requests{"DELETE /v1/leases/{id} 204 1s", "GET /v1/proxies 200 0s", "unmatched 404 0s", "unmatched 405 0s", "GET /healthz 200 0s", "GET / 200 0s"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
 		}
@@ -324,6 +324,10 @@ func TestSpans(t *testing.T) {
 		{
 			name: "route", target: "DELETE /v1/leases/lease-77", leases: &leases{},
 			want: []string{"DELETE /v1/leases/{id} server parent=none http.request.method=DELETE http.response.status_code=204 http.route=/v1/leases/{id} Unset"},
+		},
+		{
+			name: "page", target: "GET /",
+			want: []string{"GET / server parent=none http.request.method=GET http.response.status_code=200 http.route=/ Unset"},
 		},
 		{
 			name: "below the caller's", target: "GET /v1/proxies", parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",

@@ -81,13 +81,26 @@ func digest(content string) string {
 
 // write answers with a page.
 func (p *pages) write(w http.ResponseWriter, status int, name string, view framed) error {
+	text, err := p.render(name, view)
+	if err == nil {
+		p.send(w, status, text)
+	}
+	return err
+}
+
+// render returns a page as it is sent.
+func (p *pages) render(name string, view framed) ([]byte, error) {
 	f := view.around()
 	f.Name, f.AsOf, f.Style, f.Script = p.fleet, at(time.Now()), p.style, p.script
 	var body bytes.Buffer
 	if err := p.templates.ExecuteTemplate(&body, name, view); err != nil {
-		return fmt.Errorf("page %s: %w", name, err)
+		return nil, fmt.Errorf("page %s: %w", name, err)
 	}
-	text := harmless(body.Bytes())
+	return harmless(body.Bytes()), nil
+}
+
+// send answers with a page that is rendered.
+func (p *pages) send(w http.ResponseWriter, status int, text []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(len(text)))
@@ -95,7 +108,6 @@ func (p *pages) write(w http.ResponseWriter, status int, name string, view frame
 	h.Set("Referrer-Policy", "no-referrer")
 	w.WriteHeader(status)
 	_, _ = w.Write(text)
-	return nil
 }
 
 // harmless replaces what has no place in a text: control characters, and marks that nobody sees and that may turn the order

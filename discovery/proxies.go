@@ -19,9 +19,19 @@ func (a *api) listProxies(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all, err := a.Proxies.List(r.Context())
+	list, err := inTurn(a.lists, w, r, func() ([]byte, error) { return a.list(r.Context(), f) })
 	if err != nil {
 		return err
+	}
+	sendJSON(w, http.StatusOK, list)
+	return nil
+}
+
+// list returns an encoded page of proxies.
+func (a *api) list(ctx context.Context, f filter) ([]byte, error) {
+	all, err := a.Proxies.List(ctx)
+	if err != nil {
+		return nil, err
 	}
 	matching := slices.DeleteFunc(all, func(p *proxy.Proxy) bool { return !f.matches(p) })
 	page, next := f.page(matching)
@@ -30,8 +40,7 @@ func (a *api) listProxies(w http.ResponseWriter, r *http.Request) error {
 	for _, p := range page {
 		list.Proxies = append(list.Proxies, show(p, active))
 	}
-	writeJSON(w, http.StatusOK, list)
-	return nil
+	return encode(list), nil
 }
 
 func (a *api) getProxy(w http.ResponseWriter, r *http.Request) error {

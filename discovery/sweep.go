@@ -92,7 +92,10 @@ type InstanceSweep struct {
 }
 
 func (a *api) planSweep(w http.ResponseWriter, r *http.Request) error {
-	return a.sweepBy(w, r, Sweeper.Plan,
+	plan := func(s Sweeper, ctx context.Context) (SweepPlan, error) {
+		return inTurn(a.plans, w, r.WithContext(ctx), func() (SweepPlan, error) { return s.Plan(ctx) })
+	}
+	return a.sweepBy(w, r, plan,
 		"no plan within "+sweepTimeout.String()+": a provider does not say what it has, and GET /v1/providers may say why")
 }
 
@@ -107,11 +110,17 @@ func (a *api) sweepBy(w http.ResponseWriter, r *http.Request, how func(Sweeper, 
 	if a.Sweeper == nil {
 		return errNoSweeper()
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), sweepTimeout)
+	running, stop := a.whileRunning(r.Context())
+	defer stop()
+	ctx, cancel := context.WithTimeout(running, sweepTimeout)
 	defer cancel()
 	// Where the connection has no deadlines, as in tests, none needs to be moved.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sweepTimeout + answerTimeout))
 	plan, err := how(a.Sweeper, ctx)
+	if err != nil && errors.Is(context.Cause(running), errEnding) {
+		setRetryAfter(w, notReadyRetry)
+		return errEnding
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &problem{http.StatusServiceUnavailable, wire.Timeout, tooLong}
 	}
@@ -120,6 +129,22 @@ func (a *api) sweepBy(w http.ResponseWriter, r *http.Request, how func(Sweeper, 
 	}
 	writeJSON(w, http.StatusOK, wire.SweepPlan{At: instant(plan.At), Providers: showEach(plan.Providers, showProviderSweep)})
 	return nil
+}
+
+// errEnding is the answer to what is cut short by the end of the process.
+var errEnding error = &problem{http.StatusServiceUnavailable, wire.NotReady, "this process is ending, and has stopped what it was asked for"}
+
+// whileRunning returns a context that also ends when the process is about to end, with errEnding as its cause.
+func (a *api) whileRunning(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-a.Ending:
+			end(errEnding)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { end(nil) }
 }
 
 func errNoSweeper() error { return notOffered("this fleet does not sweep here") }

@@ -174,6 +174,27 @@ func TestSweepTakesItsTime(t *testing.T) {
 	})
 }
 
+// A process that is to end does not wait for plans and sweeps, and their callers are told so.
+func TestSweepsEndWithTheProcess(t *testing.T) {
+	for _, target := range []string{"GET /v1/gc/plan", "POST /v1/gc/sweep"} {
+		synctest.Test(t, func(t *testing.T) {
+			ending := make(chan struct{})
+			c := config(t)
+			c.Sweeper, c.Ending = &sweeper{takes: time.Hour}, ending
+			time.AfterFunc(time.Second, func() { close(ending) })
+			start := time.Now()
+			got := serve(t, handler(t, c), request(t, target, ""))
+			want := failure("not_ready", "this process is ending, and has stopped what it was asked for")
+			if diff := cmp.Diff(want, plain(t, got.Body.String())); got.Code != 503 || got.Header().Get("Retry-After") != "5" || diff != "" {
+				t.Errorf("%s: status %d, Retry-After %s (-want +got):\n%s", target, got.Code, got.Header().Get("Retry-After"), diff)
+			}
+			if time.Since(start) != time.Second {
+				t.Errorf("%s ended after %v", target, time.Since(start))
+			}
+		})
+	}
+}
+
 // What this fleet was not given is told apart from what nobody has.
 func TestNotOffered(t *testing.T) {
 	tests := map[string]string{
@@ -201,6 +222,10 @@ func TestWhoMaySweep(t *testing.T) {
 		status int
 	}{
 		{"plan by Basic", "GET /v1/gc/plan", func(r *http.Request) { r.SetBasicAuth("any", "correct-horse") }, 200},
+		{"plan by Basic, by a page of another site", "GET /v1/gc/plan", func(r *http.Request) {
+			r.SetBasicAuth("any", "correct-horse")
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+		}, 403},
 		{"sweep by Basic", "POST /v1/gc/sweep", func(r *http.Request) { r.SetBasicAuth("any", "correct-horse") }, 401},
 		{"allow by Basic", "POST /v1/gc/allow", func(r *http.Request) { r.SetBasicAuth("any", "correct-horse") }, 401},
 		{"sweep by Bearer", "POST /v1/gc/sweep", func(r *http.Request) { r.Header.Set("Authorization", "Bearer correct-horse") }, 200},

@@ -42,7 +42,7 @@ func (a *api) route(r *http.Request) string {
 // finish ends the span of a request.
 func finish(span trace.Span, method, route string, code int) {
 	span.SetAttributes(attribute.String("http.request.method", method), attribute.Int("http.response.status_code", code))
-	if _, template, ok := strings.Cut(route, " "); ok {
+	if _, template, ok := strings.Cut(routeName(route), " "); ok {
 		span.SetAttributes(attribute.String("http.route", template))
 	}
 	if code >= http.StatusInternalServerError {

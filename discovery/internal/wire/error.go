@@ -23,6 +23,7 @@ type NoMatch struct {
 // The codes of errors.
 const (
 	BodyTooLarge     = "body_too_large"
+	Busy             = "busy"
 	CrossOrigin      = "cross_origin"
 	HostNotAllowed   = "host_not_allowed"
 	Internal         = "internal"
