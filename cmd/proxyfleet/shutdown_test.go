@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,6 +82,33 @@ func TestTerminatedFleetAnswersFirst(t *testing.T) {
 	awaitEnding(s)
 	if status := request.finish(); status != http.StatusConflict {
 		t.Errorf("the request that was under way is answered %d, want %d", status, http.StatusConflict)
+	}
+	if state := s.wait(); state.ExitCode() != 0 {
+		t.Errorf("the fleet ended with %v", state)
+	}
+}
+
+// A sweep may be stopped anywhere: neither the fleet nor who asked for it waits for its end.
+func TestTerminatedFleetStopsItsSweep(t *testing.T) {
+	asked := make(chan struct{})
+	cloud := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- struct{}{}:
+		case <-r.Context().Done():
+		}
+		<-r.Context().Done()
+	}))
+	defer cloud.Close()
+	o := newOnCloud(t, nil, cloud.URL, "home")
+	o.count = 0
+	o.write()
+	s := o.start("--shutdown-timeout", "1h", "--provider-check-interval", "0")
+	said := make(chan result, 1)
+	go func() { said <- s.cli("gc") }()
+	<-asked
+	s.signal(syscall.SIGTERM)
+	if r := <-said; r.code != 1 || !strings.Contains(r.stderr, "this process is ending") {
+		t.Errorf("gc ended with %+v", r)
 	}
 	if state := s.wait(); state.ExitCode() != 0 {
 		t.Errorf("the fleet ended with %v", state)

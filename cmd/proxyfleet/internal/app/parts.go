@@ -98,6 +98,7 @@ func (s *standalone) publish(token secret.Text, everybody bool) (err error) {
 		Providers:      s.monitor.Results,
 		Explain:        explain(s.fleet),
 		Sweeper:        sweeper{s.sweeper},
+		Ending:         s.ending,
 		Name:           s.store.Fleet(),
 		Cooldowns:      leases.Cooldowns,
 		Held:           s.brakes.all,

@@ -41,6 +41,7 @@ type standalone struct {
 	sweeper *gc.Sweeper
 	brakes  *brakes
 	api     http.Handler
+	ending  chan struct{} // closed when the fleet is to end
 }
 
 // open makes the parts and applies the documents. What only reads comes first, so that what is refused has changed nothing.
@@ -57,7 +58,7 @@ func open(ctx context.Context, o runOptions, types map[string]ProviderType, log 
 	if err != nil {
 		return nil, err
 	}
-	s := &standalone{log: log, flush: o.shutdownTimeout / 4, checks: o.checkInterval > 0}
+	s := &standalone{log: log, flush: o.shutdownTimeout / 4, checks: o.checkInterval > 0, ending: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.discard())
@@ -122,6 +123,7 @@ func (s *standalone) announce(o runOptions, c *manifest.Configuration, token sec
 func (s *standalone) run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	context.AfterFunc(ctx, func() { close(s.ending) })
 	keeping, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	var fleetErr, scrapesErr error
