@@ -84,6 +84,22 @@ func TestBounded(t *testing.T) {
 	})
 }
 
+// Peers of the API and of the metrics together leave files for the fleet itself.
+func TestConnectionsLeaveFiles(t *testing.T) {
+	for _, c := range []struct{ files, api, metrics int }{
+		{1, 1, 1},
+		{64, 32, 8},
+		{256, 128, 32},
+		{1024, 512, 64},
+		{1 << 20, 4096, 64},
+	} {
+		api, metrics := Config{}.connections(c.files), Config{MaxConnections: 64}.connections(c.files)
+		if api != c.api || metrics != c.metrics {
+			t.Errorf("of %d files %d and %d, want %d and %d", c.files, api, metrics, c.api, c.metrics)
+		}
+	}
+}
+
 func TestMaxOpenFiles(t *testing.T) {
 	if got := maxOpenFiles(); got < 1 || got > 2*maxConnections {
 		t.Errorf("%d", got)

@@ -3,7 +3,6 @@
 package serving
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -31,13 +30,22 @@ type Config struct {
 	// CertFile and KeyFile hold the certificate, as PEM; they are read again when they change. Defaults to none: the server
 	// then speaks HTTP without TLS.
 	CertFile, KeyFile string
-	// MaxConnections is how many connections are open at once; more wait for one to end. Defaults to 4096, or to half of the
-	// files that the process may open if that is less, so that peers cannot take them all.
+	// MaxConnections is how many connections are open at once; more wait for one to end. Defaults to 4096. A server that says
+	// nothing gets half of the files that the process may open at most, and one that does an eighth, so that the peers of
+	// both together cannot take them all.
 	MaxConnections int
 	// Drain is how long requests may go on when the server is to end. Defaults to not at all.
 	Drain time.Duration
 	// Logger hears of peers and certificates that make trouble. Required.
 	Logger *slog.Logger
+}
+
+// connections is how many are open at once where the process may open so many files.
+func (c Config) connections(files int) int {
+	if c.MaxConnections == 0 {
+		return min(maxConnections, max(1, files/2))
+	}
+	return min(c.MaxConnections, max(1, files/8))
 }
 
 // Server has an address, and serves when it is run.
@@ -62,7 +70,7 @@ func Listen(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot serve at %s: %w", cfg.Address, reason(err))
 	}
-	s.socket = bound(socket, cmp.Or(cfg.MaxConnections, min(maxConnections, max(1, maxOpenFiles()/2))))
+	s.socket = bound(socket, cfg.connections(maxOpenFiles()))
 	if cert != nil {
 		s.scheme = "https"
 		s.socket = tls.NewListener(s.socket, &tls.Config{
