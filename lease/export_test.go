@@ -65,8 +65,8 @@ func (m *Memory) Flaw() error {
 		}
 		entries += len(l.entries) + emptyLane
 	}
-	if entries != m.index.entries || m.index.recent.Len() != len(m.index.lanes) {
-		return fmt.Errorf("%d entries and %d lanes are counted, there are %d and %d", m.index.entries, m.index.recent.Len(), entries, len(m.index.lanes))
+	if entries != m.index.entries || m.index.order.Len() != len(m.index.lanes) {
+		return fmt.Errorf("%d entries and %d lanes are counted, there are %d and %d", m.index.entries, m.index.order.Len(), entries, len(m.index.lanes))
 	}
 	return m.flaw(m.index.all, now)
 }

@@ -17,12 +17,12 @@ import (
 // more often than its making took, without being used, is dropped. So nobody pays for long what others ask for.
 //
 // The entries of all lanes together are bounded for each proxy, where a lane counts for emptyLane more than it has; beyond
-// that, the lane that was used longest ago goes.
+// that, lanes go that were not used of late.
 type index struct {
 	bounds  bounds
 	all     *lane
 	lanes   map[string]*lane // the others, by key
-	recent  list.List        // of them, the one that was used last in front
+	order   list.List        // of them; those at the back are the next to go
 	entries int              // of the others
 	sharing map[attribute]*sharing
 	cooling map[string]int // how many cooldowns there are of each target
@@ -90,8 +90,7 @@ func (x *index) lane(selector map[string]string, target string) *lane {
 	x.scratch = appendKey(x.scratch[:0], selector, target)
 	l := x.lanes[string(x.scratch)]
 	if l != nil {
-		l.idle = 0
-		x.recent.MoveToFront(l.recency)
+		l.idle, l.used = 0, true
 	}
 	return l
 }
@@ -99,13 +98,14 @@ func (x *index) lane(selector map[string]string, target string) *lane {
 // appendKey appends the key of a lane: one for each selector and target.
 func appendKey(b []byte, selector map[string]string, target string) []byte {
 	b = appendText(b, target)
-	if len(selector) == 1 {
-		for k, v := range selector {
-			return appendText(appendText(b, k), v)
+	if len(selector) > 1 {
+		for _, k := range slices.Sorted(maps.Keys(selector)) {
+			b = appendText(appendText(b, k), selector[k])
 		}
+		return b
 	}
-	for _, k := range slices.Sorted(maps.Keys(selector)) {
-		b = appendText(appendText(b, k), selector[k])
+	for k, v := range selector { // there is no order to find
+		b = appendText(appendText(b, k), v)
 	}
 	return b
 }
@@ -150,17 +150,20 @@ func (x *index) make(selector map[string]string, target string, now time.Time) *
 	}
 	s.lanes[l] = struct{}{}
 	x.lanes[key] = l
-	l.recency = x.recent.PushFront(l)
+	l.element = x.order.PushFront(l)
 	x.entries += len(l.entries) + emptyLane
 	x.shrink()
 	return l
 }
 
-// shrink drops lanes until those that are left are within bounds, or in use by those who wait.
+// shrink drops lanes until those that are left are within bounds, or in use by those who wait. One that was used since it was
+// last considered is spared once.
 func (x *index) shrink() {
-	for tries := x.recent.Len(); tries > 0 && x.entries > max(x.bounds.fewest, x.bounds.perProxy*len(x.all.entries)); tries-- {
-		if l := x.recent.Back().Value.(*lane); l.queues.Len() > 0 {
-			x.recent.MoveToFront(l.recency)
+	for tries := 2 * x.order.Len(); tries > 0 && x.entries > max(x.bounds.fewest, x.bounds.perProxy*len(x.all.entries)); tries-- {
+		l := x.order.Back().Value.(*lane)
+		if l.used || l.queues.Len() > 0 {
+			l.used = false
+			x.order.MoveToFront(l.element)
 		} else {
 			x.drop(l)
 		}
@@ -170,7 +173,7 @@ func (x *index) shrink() {
 // drop drops a lane.
 func (x *index) drop(l *lane) {
 	delete(x.lanes, l.key)
-	x.recent.Remove(l.recency)
+	x.order.Remove(l.element)
 	x.entries -= len(l.entries) + emptyLane
 	s := x.sharing[l.shared]
 	delete(s.lanes, l)

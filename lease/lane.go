@@ -19,7 +19,8 @@ type lane struct {
 	queues   timeline[*queue] // of those who wait for a proxy of the lane, whoever waits longest in front
 
 	shared  attribute     // in whose sharing it is
-	recency *list.Element // its place among those that were used last
+	element *list.Element // its place among those that may have to go
+	used    bool          // since it was last considered for that
 	idle    int           // how often it was brought up to date since it was used
 }
 

@@ -50,7 +50,7 @@ func TestWalkOverLanes(t *testing.T) {
 					m := newMemory(t, lease.Config{Policy: policy})
 					m.Bound(kind.perProxy, kind.fewest, kind.idle)
 					w := &walker{large(), t, rand.New(rand.NewPCG(3, uint64(n))), m, newModel(policy), []string{"never granted"}, map[string]int{}}
-					more, fewer := w.overLanes(2000)
+					more, fewer := w.overLanes(1000)
 					made, dropped = made+more, dropped+fewer
 					w.forgetsAll()
 				})
