@@ -26,6 +26,25 @@ func explaining(c discovery.Config, known discovery.Explanation) func(context.Co
 	}
 }
 
+// Whose edit is not followed sees both providers, everywhere.
+func TestDeclaredProvider(t *testing.T) {
+	c := config(t)
+	k := proxy.Key{Namespace: "default", Name: "berlin"}
+	if _, err := c.Proxies.(*proxy.Memory).Put(t.Context(), k, proxy.Declaration{Spec: proxy.Spec{Provider: "kvm"}}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	c.Explain = explaining(c, discovery.Explanation{})
+	h := handler(t, c)
+	for _, target := range []string{"GET /v1/proxies", "GET /v1/proxies/default/berlin", "GET /v1/proxies/default/berlin/explain"} {
+		if body := plain(t, serve(t, h, request(t, target, "")).Body.String()); !strings.Contains(body, `"provider":"gcp","declaredProvider":"kvm"`) {
+			t.Errorf("%s: %s", target, body)
+		}
+	}
+	if body := serve(t, h, request(t, "GET /proxies/default/berlin", "")).Body.String(); !strings.Contains(body, "Declared provider") || !strings.Contains(body, "kvm") {
+		t.Errorf("the page: %s", body)
+	}
+}
+
 // What providers write has no bound, and what the API answers has one.
 func TestExplainClips(t *testing.T) {
 	page := strings.Repeat("<p>\xff", 2<<20)

@@ -90,6 +90,10 @@ func show(p *proxy.Proxy, active map[string]int) wire.Proxy {
 	if spec.Attributes == nil {
 		spec.Attributes = map[string]string{}
 	}
+	provider, declared := cmp.Or(status.Instance.Provider, spec.Provider), spec.Provider
+	if declared == provider {
+		declared = ""
+	}
 	return wire.Proxy{
 		Namespace:           p.Namespace,
 		Name:                p.Name,
@@ -100,7 +104,8 @@ func show(p *proxy.Proxy, active map[string]int) wire.Proxy {
 		Phase:               string(cmp.Or(status.Phase, proxy.Pending)),
 		Deleting:            p.Deleting,
 		Conditions:          showEach(status.Conditions, showCondition),
-		Provider:            cmp.Or(status.Instance.Provider, spec.Provider),
+		Provider:            provider,
+		DeclaredProvider:    declared,
 		InstanceID:          status.Instance.ID,
 		Host:                status.Instance.Host,
 		Port:                status.Instance.Port,

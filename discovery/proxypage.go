@@ -115,6 +115,7 @@ func factsOf(p wire.Proxy, i proxy.Instance) []fact {
 		{Name: "Open leases", Value: grouped(p.ActiveLeases) + " of " + grouped(p.MaxLeases)},
 		{Name: "Mode", Value: p.Mode},
 		{Name: "Provider", Value: clip(p.Provider, 63)},
+		{Name: "Declared provider", Value: clip(p.DeclaredProvider, 63)},
 		{Name: "Instance", Value: clip(p.InstanceID, 300)},
 		{Name: "Incarnation", Value: clip(i.Incarnation, 100)},
 	}

@@ -136,7 +136,7 @@ func containsAll(p wire.Proxy, words []string) bool {
 		return true
 	}
 	w := whyOf(p)
-	known := []string{p.Namespace + "/" + p.Name, p.Phase, p.Mode, p.Provider, p.InstanceID, address(p), w.Reason, w.Message}
+	known := []string{p.Namespace + "/" + p.Name, p.Phase, p.Mode, p.Provider, p.DeclaredProvider, p.InstanceID, address(p), w.Reason, w.Message}
 	for k, v := range p.Attributes {
 		known = append(known, k+"="+v)
 	}

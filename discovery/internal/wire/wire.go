@@ -28,6 +28,8 @@ type Proxy struct {
 	Conditions []Condition `json:"conditions"`
 	// Provider has the instance, or is to make it. None for an External proxy.
 	Provider string `json:"provider,omitempty"`
+	// DeclaredProvider is to have the instance, where that is not the one that has it.
+	DeclaredProvider string `json:"declaredProvider,omitempty"`
 	// InstanceID is the provider's name for the instance, known before it is made.
 	InstanceID string `json:"instanceID,omitempty"`
 	// Host and Port are where the proxy listens, once that is known.

@@ -24,11 +24,16 @@ func newExplain() *cobra.Command {
 recorded and as its provider sees it now, its last probes, its leases and cooldowns, and the last pass that the
 fleet made over it.`,
 		Example: `  proxyfleet explain one
+  proxyfleet explain crawl/one
   proxyfleet explain one -o json | jq .lastPass`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			in, name, err := namespace.of(args[0])
+			if err != nil {
+				return err
+			}
 			return c.call(func(fleet *client.Client) error {
-				e, err := fleet.Explain(cmd.Context(), namespace.name, args[0])
+				e, err := fleet.Explain(cmd.Context(), in, name)
 				if err != nil {
 					return err
 				}
@@ -81,8 +86,8 @@ func (e explanation) section(w io.Writer, heading string, rows []string) {
 func (e explanation) proxy() []string {
 	p := e.Proxy
 	declared := p.Mode
-	if p.Provider != "" {
-		declared += " by " + p.Provider
+	if by := cmp.Or(p.DeclaredProvider, p.Provider); by != "" && p.Mode == "Managed" {
+		declared += " by " + by
 	}
 	if p.ObservedGeneration < p.Generation {
 		declared += "; the last edit has not been looked at yet"
@@ -114,6 +119,9 @@ func (e explanation) instance() []string {
 	var rows []string
 	if i := e.Instance; i != nil {
 		rows = append(rows, row("ID", cmp.Or(i.ID, "-")), row("Incarnation", cmp.Or(i.Incarnation, "-")))
+		if e.Proxy.DeclaredProvider != "" {
+			rows = append(rows, row("Provider", i.Provider+", and not yet "+e.Proxy.DeclaredProvider))
+		}
 		if i.Retiring != "" {
 			rows = append(rows, row("Replaces", i.Retiring))
 		}

@@ -105,6 +105,19 @@ Passes
 	}
 }
 
+// An edit that has not been followed shows both providers.
+func TestExplanationOfAMove(t *testing.T) {
+	e := client.Explanation{At: noon, Proxy: client.Proxy{Mode: "Managed", Provider: "old", DeclaredProvider: "new"},
+		Instance: &client.Instance{Provider: "old", ID: "x"}}
+	if text := page(t, e); !strings.Contains(text, "Managed by new\n") || !strings.Contains(text, "Provider      old, and not yet new\n") {
+		t.Errorf("the page:\n%s", text)
+	}
+	e.Proxy.Mode, e.Proxy.DeclaredProvider = "External", ""
+	if text := page(t, e); !strings.Contains(text, "Declared     External\n") {
+		t.Errorf("the page of what is External now:\n%s", text)
+	}
+}
+
 // What is not there is said to be not there.
 func TestExplanationOfNothing(t *testing.T) {
 	e := client.Explanation{At: noon, Proxy: client.Proxy{Namespace: "default", Name: "one", Mode: "Managed", Phase: "Pending", MaxLeases: 10}}
@@ -200,6 +213,24 @@ func TestExplain(t *testing.T) {
 	got = calling(t, api(t), "explain", "two")
 	if want := "proxyfleet: default/two: proxy not found (404 unknown_proxy): \"proxyfleet get proxies --all-namespaces\" lists those that there are\n"; got.code != exitFailure || got.stderr != want {
 		t.Errorf("of the unknown: %+v", got)
+	}
+}
+
+// The fleet writes namespace/name wherever it names a proxy, and understands it.
+func TestNamesWithTheirNamespace(t *testing.T) {
+	for _, command := range [][]string{{"explain"}, {"get", "proxy"}, {"retry"}, {"skip-cleanup"}} {
+		for _, args := range [][]string{{"default/one"}, {"default/one", "-n", "default"}, {"one", "-n", "default"}} {
+			if got := calling(t, api(t), append(command, args...)...); got.code != 0 || !strings.Contains(got.stdout, "default/one") {
+				t.Errorf("%v %v: %+v", command, args, got)
+			}
+		}
+		got := calling(t, api(t), append(command, "default/one", "-n", "other")...)
+		if want := "default/one is in namespace default, and --namespace says other"; got.code != exitUsage || !strings.Contains(got.stderr, want) {
+			t.Errorf("%v with two namespaces: %+v", command, got)
+		}
+		if got := calling(t, api(t), append(command, "other/one")...); got.code != exitFailure || !strings.Contains(got.stderr, "other/one") {
+			t.Errorf("%v of another namespace: %+v", command, got)
+		}
 	}
 }
 

@@ -78,8 +78,12 @@ func newGetProxy(c *connection) *cobra.Command {
 		Example: `  proxyfleet get proxy one`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			in, name, err := namespace.of(args[0])
+			if err != nil {
+				return err
+			}
 			return c.call(func(fleet *client.Client) error {
-				p, err := fleet.GetProxy(cmd.Context(), namespace.name, args[0])
+				p, err := fleet.GetProxy(cmd.Context(), in, name)
 				if err != nil {
 					return err
 				}
@@ -203,7 +207,7 @@ func printProxy(w io.Writer, p client.Proxy) error {
 	line("UID", p.UID)
 	line("Phase", p.Phase)
 	line("Mode", p.Mode)
-	line("Provider", cmp.Or(p.Provider, "-"))
+	line("Provider", providerOf(p))
 	line("Instance", cmp.Or(p.InstanceID, "-"))
 	line("Address", address(p))
 	line("Latency", latency(p))
@@ -214,6 +218,14 @@ func printProxy(w io.Writer, p client.Proxy) error {
 		fmt.Fprintln(table, row(c.Type, c.Status, stamp(c.LastTransitionTime), reason(c)))
 	}
 	return table.Flush()
+}
+
+// providerOf is who has the instance, and who is to have it if that is another one.
+func providerOf(p client.Proxy) string {
+	if p.DeclaredProvider != "" {
+		return p.Provider + ", declared: " + p.DeclaredProvider
+	}
+	return cmp.Or(p.Provider, "-")
 }
 
 func address(p client.Proxy) string {

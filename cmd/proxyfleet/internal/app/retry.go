@@ -19,8 +19,12 @@ somebody has repaired what was wrong.`,
 		Example: `  proxyfleet retry one`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			in, name, err := namespace.of(args[0])
+			if err != nil {
+				return err
+			}
 			return c.call(func(fleet *client.Client) error {
-				p, err := fleet.Retry(cmd.Context(), namespace.name, args[0])
+				p, err := fleet.Retry(cmd.Context(), in, name)
 				if err == nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "%s/%s is tried again\n", p.Namespace, p.Name)
 				}

@@ -19,8 +19,12 @@ good. It takes effect once the proxy is deleted. What is left of the instance is
 		Example: `  proxyfleet skip-cleanup one`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			in, name, err := namespace.of(args[0])
+			if err != nil {
+				return err
+			}
 			return c.call(func(fleet *client.Client) error {
-				p, err := fleet.SkipCleanup(cmd.Context(), namespace.name, args[0])
+				p, err := fleet.SkipCleanup(cmd.Context(), in, name)
 				if err != nil {
 					return err
 				}
