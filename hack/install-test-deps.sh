@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what the tests and the linter need besides Go: the proxies that health checks are tried on, Prometheus, a browser, curl,
+# Installs what the tests and the linter need besides Go: the proxies that health checks are tried on, Prometheus, a browser, curl, jq,
 # Scrapy, make, a C compiler for the race detector, and a hypervisor: libvirt, QEMU, an SSH server and what builds the disk of a
 # guest.
 # What is there already is not touched, so a machine that has everything needs no
@@ -26,6 +26,7 @@ need isoinfo genisoimage
 need chromium chromium
 need chromedriver chromium-driver
 need curl curl
+need jq jq
 need /usr/lib/python3/dist-packages/scrapy python3-scrapy
 need strace strace
 need libvirtd libvirt-daemon-system

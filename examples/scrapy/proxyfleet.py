@@ -68,7 +68,12 @@ class LeaseMiddleware:
 
     async def process_request(self, request, spider):
         tried = request.meta.setdefault("proxyfleet_tried", [])
-        lease = await self._another(self._target(request), tried)
+        try:
+            lease = await self._another(self._target(request), tried)
+        except NoProxy as e:
+            if tried:
+                raise NoProxy(f"{e}; {tried[-1]} got {request.meta['proxyfleet_reason']}") from e
+            raise
         proxy = lease["proxy"]
         name = f"{proxy['namespace']}/{proxy['name']}"
         if not proxy["url"].startswith(("http://", "https://")):
@@ -135,8 +140,8 @@ class LeaseMiddleware:
 
     def _retry(self, request, reason):
         logger.debug("%s is sent again: %s through %s", request, reason, request.meta["proxyfleet_proxy"])
-        again = request.replace(dont_filter=True)
-        again.priority += 1  # before pages that were not begun
+        again = request.replace(dont_filter=True, priority=request.priority + 1)  # before pages that were not begun
+        again.meta["proxyfleet_reason"] = str(reason)
         return again
 
     async def _another(self, target, tried):
@@ -154,11 +159,14 @@ class LeaseMiddleware:
         raise NoProxy(f"the fleet has no other proxy for {target}")
 
     async def _acquire(self, target, count, deadline):
-        """Acquires so many leases, and waits for them until the deadline."""
+        """Acquires so many leases, and waits for them until the deadline. More than one is not waited for at first, because
+        the answer says whether there is anything to wait for."""
+        waits = count == 1
         body = {"selector": self.selector, "target": target, "ttlSeconds": self.ttl, "count": count}
         while True:
-            wait = max(0, min(LONGEST_ASK, math.floor(deadline - monotonic())))
             began = monotonic()
+            wait = max(0, min(LONGEST_ASK, math.ceil(deadline - began))) if waits else 0
+            waits = True
             status, answer = await self.fleet.call("POST", "/v1/leases", {**body, "waitSeconds": wait, "requestID": str(uuid.uuid4())}, wait)
             if status == 201:
                 leases = answer.get("leases") or [answer]
@@ -166,8 +174,10 @@ class LeaseMiddleware:
                 return leases
             if status not in (0, 409, 503):
                 raise NoProxy(f"the fleet answers {status}: {answer.get('message')}")
+            if status == 409 and count > 1 and answer.get("atCapacity", 0) + answer.get("eligible", 0) < count:
+                raise NoProxy(f"there is no other proxy for {target}: {answer.get('message')}")
             pause = answer.get("retryAfterSeconds") or UNKNOWN_PAUSE
-            if status == 409 and wait > 0 and monotonic() - began >= wait:
+            if status == 409 and monotonic() - began >= wait:
                 pause = 0  # it has waited itself
             if monotonic() + pause >= deadline:
                 raise NoProxy(f"no proxy for {target}: {answer.get('message')}")

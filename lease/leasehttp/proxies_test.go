@@ -44,7 +44,7 @@ type forward struct {
 }
 
 // newForward starts a proxy that speaks a scheme. It ends with the test.
-func newForward(t *testing.T, scheme, source string) *forward {
+func newForward(t testing.TB, scheme, source string) *forward {
 	t.Helper()
 	f := &forward{source: source, scheme: scheme, open: map[net.Conn]bool{}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -336,3 +336,13 @@ func (r *Trial) tally(hits map[string]int, hosts map[string]string) {
 		}
 	}
 }
+
+// BanAll has the site ban all proxies that there are.
+func (r *Trial) BanAll() {
+	addresses := r.addresses()
+	r.site.mu.Lock()
+	defer r.site.mu.Unlock()
+	for _, address := range addresses {
+		r.site.banned[address] = http.StatusForbidden
+	}
+}
