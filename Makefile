@@ -36,7 +36,8 @@ test: ## Run every test under the race detector.
 .PHONY: test-slow
 test-slow: export WALK ?= 20000
 test-slow: export KILLS ?= 500
-test-slow: ## The same with full counts: WALK histories of each kind, KILLS crashes.
+test-slow: export CONFORMANCE ?= all
+test-slow: ## The same with full counts: WALK histories of each kind, KILLS crashes, and all of CONFORMANCE on machines that boot.
 	go test -race -timeout 4h -count=1 $(TESTFLAGS) ./...
 
 .PHONY: fuzz

@@ -35,6 +35,7 @@ type vms struct {
 // newVMs starts a hypervisor, or skips the test where there can be none.
 func newVMs(t *testing.T, kind string) *vms {
 	t.Helper()
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	host, err := hypervisor.Start(ctx)

@@ -69,6 +69,9 @@ func NewRelay(path, upstream string) (*Relay, error) {
 	return r, nil
 }
 
+// Path is that of the socket.
+func (r *Relay) Path() string { return r.listener.Addr().String() }
+
 // Rule has each call judged. Nil passes all.
 func (r *Relay) Rule(rule func(procedure uint32) Verdict) {
 	r.mu.Lock()

@@ -1,0 +1,89 @@
+package libvirt
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/proxyfleet/fleet/internal/hypervisor"
+	"github.com/proxyfleet/fleet/provider"
+)
+
+// Libvirtd freezes at each call that a machine's life takes, one after the other. The operation ends with its context, and when
+// libvirtd goes on, so does the life; nothing is left of it.
+func TestFrozenAtEachCall(t *testing.T) {
+	host := realHost(t)
+	relay, err := hypervisor.NewRelay(host.Path("relay-"+rand.Text()[:8]+".sock"), host.LibvirtSocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer relay.Close()
+	socket := relay.Path()
+	p := withImage(t, host, func(c *Config) { c.Hosts[0].Socket = socket })
+	life := func(ctx func() (context.Context, context.CancelFunc), uid string) error {
+		r := requestFor(uid)
+		var in provider.Instance
+		for _, do := range []func(context.Context) error{
+			func(ctx context.Context) (err error) { in, err = p.Create(ctx, r); return err },
+			func(ctx context.Context) error { _, err := p.Get(ctx, provider.Ref{ID: in.ID, UID: uid}); return err },
+			func(ctx context.Context) error { _, err := p.List(ctx); return err },
+			func(ctx context.Context) error { return p.Delete(ctx, provider.Ref{ID: in.ID, UID: uid}) },
+		} {
+			bound, cancel := ctx()
+			err := do(bound)
+			cancel()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if _, err := settled(t, p, requestFor("uid-first")); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, p, requestFor("uid-first"))
+	before := relay.Calls()
+	unbounded := func() (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) }
+	if err := life(unbounded, "uid-calm"); err != nil {
+		t.Fatal(err)
+	}
+	var procedures []uint32
+	for procedure, count := range relay.Calls() {
+		if count > before[procedure] {
+			procedures = append(procedures, procedure)
+		}
+	}
+	slices.Sort(procedures)
+	if len(procedures) < 12 {
+		t.Fatalf("a life takes the calls %v, which are too few to be all", procedures)
+	}
+	for _, procedure := range procedures {
+		t.Run(fmt.Sprint(procedure), func(t *testing.T) {
+			var once sync.Once
+			relay.Rule(func(called uint32) hypervisor.Verdict {
+				if called == procedure {
+					once.Do(func() { signal(t, host, "STOP") })
+				}
+				return hypervisor.Pass
+			})
+			began := time.Now()
+			err := life(func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 1500*time.Millisecond) }, "uid-frozen")
+			if took := time.Since(began); took > 15*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			wantFailure(t, err, provider.ErrTransient, "")
+			relay.Rule(nil)
+			signal(t, host, "CONT")
+			remove(t, p, requestFor("uid-frozen"))
+		})
+	}
+}
+
+// signal sends one to libvirtd.
+func signal(t testing.TB, host *hypervisor.Host, name string) {
+	shell(t, host, "kill -"+name+" $(cat "+host.Path("libvirtd.pid")+")")
+}

@@ -1,0 +1,198 @@
+package libvirt
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	golibvirt "github.com/digitalocean/go-libvirt"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/proxyfleet/fleet/provider"
+)
+
+func TestRoutable(t *testing.T) {
+	card := func(addresses ...string) golibvirt.DomainInterface {
+		var c golibvirt.DomainInterface
+		for _, a := range addresses {
+			c.Addrs = append(c.Addrs, golibvirt.DomainIPAddr{Addr: a})
+		}
+		return c
+	}
+	for _, c := range []struct {
+		name  string
+		cards []golibvirt.DomainInterface
+		want  string
+	}{
+		{"nothing", nil, ""},
+		{"loopback and link-local only", []golibvirt.DomainInterface{card("127.0.0.1", "::1"), card("169.254.1.2", "fe80::1")}, ""},
+		{"IPv4", []golibvirt.DomainInterface{card("127.0.0.1"), card("fe80::1", "10.0.0.7")}, "10.0.0.7"},
+		{"IPv4 before IPv6", []golibvirt.DomainInterface{card("2001:db8::7"), card("10.0.0.7")}, "10.0.0.7"},
+		{"IPv6 only", []golibvirt.DomainInterface{card("::1"), card("fe80::1", "2001:db8::7", "2001:db8::8")}, "2001:db8::7"},
+		{"no address at all", []golibvirt.DomainInterface{card("nonsense", "0.0.0.0")}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, ok := routable(c.cards)
+			if ok != (c.want != "") || ok && got != netip.MustParseAddr(c.want) {
+				t.Errorf("the address is %v, %v, want %q", got, ok, c.want)
+			}
+		})
+	}
+}
+
+func TestConditions(t *testing.T) {
+	paused := func(r golibvirt.DomainPausedReason) Condition { return Condition{golibvirt.DomainPaused, int32(r)} }
+	off := func(r golibvirt.DomainShutoffReason) Condition { return Condition{golibvirt.DomainShutoff, int32(r)} }
+	for _, c := range []struct {
+		name   string
+		is     Condition
+		state  provider.State
+		reason string
+	}{
+		{"running", Condition{State: golibvirt.DomainRunning}, provider.Running, ""},
+		{"blocked", Condition{State: golibvirt.DomainBlocked}, provider.Running, ""},
+		{"no state", Condition{State: golibvirt.DomainNostate}, provider.Provisioning, NoState},
+		{"starting", paused(golibvirt.DomainPausedStartingUp), provider.Provisioning, ""},
+		{"disk full", paused(golibvirt.DomainPausedIoerror), provider.Stopped, DiskFull},
+		{"paused by somebody", paused(golibvirt.DomainPausedUser), provider.Stopped, Paused},
+		{"never started", off(golibvirt.DomainShutoffUnknown), provider.Stopped, NotStarted},
+		{"start failed", off(golibvirt.DomainShutoffFailed), provider.Stopped, NotStarted},
+		{"powered off", off(golibvirt.DomainShutoffShutdown), provider.Stopped, ShutOff},
+		{"crashed and off", off(golibvirt.DomainShutoffCrashed), provider.Stopped, Crashed},
+		{"crashed", Condition{State: golibvirt.DomainCrashed}, provider.Stopped, Crashed},
+		{"going down", Condition{State: golibvirt.DomainShutdown}, provider.Stopped, ShutOff},
+		{"suspended", Condition{State: golibvirt.DomainPmsuspended}, provider.Stopped, "UnknownState"},
+		{"unknown", Condition{State: 99}, provider.Stopped, "UnknownState"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var in provider.Instance
+			c.is.describe(&in)
+			if in.State != c.state || in.Reason != c.reason {
+				t.Errorf("it is %s, %s, want %s, %s", in.State, in.Reason, c.state, c.reason)
+			}
+		})
+	}
+}
+
+func TestMarksComeBack(t *testing.T) {
+	want := marks{Marks: provider.Marks{Fleet: "fleet-one", UID: "uid_1.A", Hash: "v1-<&>\"'"}, Created: time.Now().UTC().Truncate(time.Second)}
+	got, err := readMarks(want.document("https://example.com/ns"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("marks (-want +got):\n%s", diff)
+	}
+	for _, bad := range []string{"", "<a/>", "<proxyfleet:instance", "<instance><created>yesterday</created></instance>"} {
+		if _, err := readMarks(bad); err == nil {
+			t.Errorf("%q is read as marks", bad)
+		}
+	}
+}
+
+func TestImagesInAPool(t *testing.T) {
+	image := Image{SHA256: strings.Repeat("a", 64)}
+	stem := imageStem(image)
+	for _, c := range []struct {
+		name    string
+		volumes []string
+		found   string
+		left    []string
+	}{
+		{"none", []string{"vm.qcow2", imagePrefix + strings.Repeat("b", 24) + "-me-1"}, "", nil},
+		{"complete", []string{stem + "me-1", stem + "me-1.complete"}, stem + "me-1", nil},
+		{"another's counts as well", []string{stem + "you-1", stem + "you-1.complete"}, stem + "you-1", nil},
+		{"unfinished", []string{stem + "me-1"}, "", []string{stem + "me-1"}},
+		{"another's is not ours to remove", []string{stem + "you-1"}, "", nil},
+		{"a marker alone", []string{stem + "me-1.complete"}, "", []string{stem + "me-1.complete"}},
+		{"two", []string{stem + "me-2", stem + "me-2.complete", stem + "me-1", stem + "me-1.complete"}, stem + "me-1", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := findImage(image, c.volumes); got != c.found {
+				t.Errorf("the image is %q, want %q", got, c.found)
+			}
+			if diff := cmp.Diff(c.left, leftovers(image, "me", c.volumes)); diff != "" {
+				t.Errorf("leftovers (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if one, two := newVolume(image, "me"), newVolume(image, "me"); one == two || !strings.HasPrefix(one, stem+"me-") {
+		t.Errorf("transfers get the volumes %s and %s", one, two)
+	}
+}
+
+func TestExactReader(t *testing.T) {
+	for size, want := range map[uint64]bool{9: false, 10: true, 11: false} {
+		_, err := io.ReadAll(&exactReader{r: iotest.OneByteReader(strings.NewReader("0123456789")), left: size})
+		if (err == nil) != want {
+			t.Errorf("10 bytes where %d were announced: %v", size, err)
+		}
+	}
+}
+
+func TestFramesOfImpossibleLength(t *testing.T) {
+	frame := func(size uint32, body int) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, size), bytes.Repeat([]byte{1}, body)...)
+	}
+	good := append(frame(28, 24), frame(100, 96)...)
+	for name, c := range map[string]struct {
+		sent []byte
+		want int
+	}{
+		"good":      {good, len(good)},
+		"too short": {append(bytes.Clone(good), frame(27, 24)...), len(good)},
+		"too long":  {append(bytes.Clone(good), frame(64<<20, 24)...), len(good)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ours, theirs := net.Pipe()
+			go func() {
+				_, _ = theirs.Write(c.sent)
+				_ = theirs.Close()
+			}()
+			got, err := io.ReadAll(iotest.OneByteReader(&framedConn{Conn: ours}))
+			if bad := len(c.sent) != c.want; bad != (err != nil) {
+				t.Errorf("the error is %v", err)
+			}
+			if !bytes.HasPrefix(c.sent, got) || len(got) < c.want || len(got) > c.want+4 {
+				t.Errorf("%d bytes were read, want %d and no more than a length", len(got), c.want)
+			}
+		})
+	}
+}
+
+func TestConfigProblems(t *testing.T) {
+	good := Config{
+		Hosts:        []HostConfig{{Name: "one", Address: "hv1", User: "u", KeyFile: "/k", KnownHostsFile: "/h"}},
+		Images:       []Image{{Name: "debian", URL: "https://example.com/d.qcow2", SHA256: strings.Repeat("0", 64)}},
+		MachineTypes: []MachineType{{Name: "small", CPUs: 1, MemoryMiB: 512}},
+	}.withDefaults([]string{Lease})
+	if err := good.validate(); err != nil {
+		t.Fatal(err)
+	}
+	if good.Hosts[0].Address != "hv1:22" || good.Images[0].Firmware != "efi" || good.DomainTypes[0] != "kvm" {
+		t.Errorf("the defaults are %+v", good)
+	}
+	err := Config{
+		Hosts:       []HostConfig{{Name: "a b", Socket: "relative"}, {Name: "x"}, {Name: "x"}},
+		Images:      []Image{{Name: "i", URL: "ftp://example.com", SHA256: "ABC", Firmware: "coreboot"}},
+		DomainTypes: []string{"xen"}, AddressSources: []string{"dns"}, Proxy: "nginx",
+	}.withDefaults(nil).validate()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		"hosts[0].name", "hosts[0].address: required", "hosts[0].user: required", "hosts[0].keyFile: required", "hosts[0].knownHostsFile: required",
+		"hosts[0].socket: want an absolute path", "hosts[2].name: another has it already", "images[0].url", "images[0].sha256", "images[0].firmware",
+		"machineTypes: want at least one", `domainTypes: "xen"`, `addressSources: "dns"`, `proxy: "nginx"`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q:\n%v", want, err)
+		}
+	}
+}
