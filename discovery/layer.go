@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"cmp"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -73,7 +74,9 @@ func (a *api) logged(next layer) layer {
 			took := time.Since(start)
 			route := routeName(r.Pattern)
 			a.Recorder.Requested(route, code, took)
-			a.Logger.DebugContext(r.Context(), "request", "method", r.Method, "route", route, "status", code, "took", took)
+			if a.Logger.Enabled(r.Context(), slog.LevelDebug) { // else the line is not even made
+				a.Logger.DebugContext(r.Context(), "request", "method", r.Method, "route", route, "status", code, "took", took)
+			}
 		}()
 		next(w, r)
 		code = w.status()

@@ -87,6 +87,9 @@ func kind(t reflect.Type) string {
 
 // readQuery returns the parameters of a request, each of which is known and there once.
 func readQuery(r *http.Request, known func(name string) bool) (map[string]string, error) {
+	if r.URL.RawQuery == "" {
+		return nil, nil //nolint:nilnil // there are none
+	}
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, invalid("the query string cannot be read: %v", err)

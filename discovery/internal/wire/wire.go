@@ -2,10 +2,8 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 )
@@ -75,16 +73,17 @@ type LeaseRequest struct {
 	WaitSeconds int64    `json:"waitSeconds,omitempty"`
 }
 
+var errMalformed = errors.New(`selector must be an object whose values are strings, such as {"region": "eu"}`)
+
 // Selector lists the attributes that a proxy must have.
 type Selector map[string]string
 
 // UnmarshalJSON reads an object whose values are strings. A null value is refused: it must not turn into the empty string.
 // So is a key that is there twice: only one of its values would count.
 func (s *Selector) UnmarshalJSON(b []byte) error {
-	malformed := errors.New(`selector must be an object whose values are strings, such as {"region": "eu"}`)
 	var values map[string]*string
 	if err := json.Unmarshal(b, &values); err != nil {
-		return malformed
+		return errMalformed
 	}
 	if len(Names(b)) > len(values) {
 		return errors.New("selector must have each attribute once")
@@ -92,27 +91,12 @@ func (s *Selector) UnmarshalJSON(b []byte) error {
 	selector := make(Selector, len(values))
 	for k, v := range values {
 		if v == nil {
-			return malformed
+			return errMalformed
 		}
 		selector[k] = *v
 	}
 	*s = selector
 	return nil
-}
-
-// Names returns the names of the members of a JSON object that is known to be well formed, as often and in the order in
-// which they stand there.
-func Names(object []byte) []string {
-	var names []string
-	dec := json.NewDecoder(bytes.NewReader(object))
-	_, _ = dec.Token() // the brace
-	for dec.More() {
-		name, _ := dec.Token()
-		names = append(names, fmt.Sprint(name))
-		var value json.RawMessage
-		_ = dec.Decode(&value)
-	}
-	return names
 }
 
 // Lease is a lease that was granted or renewed.
