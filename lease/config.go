@@ -29,8 +29,9 @@ type Config struct {
 	Failed func(key string)
 	// Recorder is told of every grant, refusal, wait and end. Defaults to nobody.
 	Recorder Recorder
-	// Log remembers leases and cooldowns when the process ends. Its owner closes it, when the store is used no more. Defaults
-	// to none.
+	// Log remembers leases, sessions and cooldowns when the process ends. Its owner closes it, when the store is used no more.
+	// What it remembers is of proxies that the store has to be told of again: set them all before the first request, for a
+	// proxy that was not set yet is one that is gone. Defaults to none.
 	Log Log
 }
 

@@ -78,6 +78,8 @@ func TestRefusals(t *testing.T) {
 		{name: "no certificate", args: []string{"run", "-f", "{file}", "--tls-cert-file", "{dir}/token", "--tls-key-file", "{dir}/token"}, want: "TLS certificate {dir}/token with key {dir}/token: "},
 
 		{name: "state is a directory", args: []string{"run", "-f", "{file}", "--state", "{dir}"}, want: "state file {dir}: "},
+		{name: "lease file is a document", args: []string{"run", "-f", "{file}", "--leases", "{file}"}, want: "lease file {file}: is not a lease file"},
+		{name: "lease file is the state file", args: []string{"run", "-f", "{file}", "--state", "{dir}/x.db", "--leases", "{dir}/x.db"}, code: 2, want: "--leases and --state must be two files"},
 		{name: "state is truncated", args: []string{"run", "-f", "{file}", "--state", "{dir}/truncated.db"}, want: "state file {dir}/truncated.db: "},
 		{name: "state is JSON", args: []string{"run", "-f", "{file}", "--state", "{dir}/json.db"}, want: "state file {dir}/json.db: "},
 		{name: "state is locked", args: []string{"run", "-f", "{file}", "--state", "{dir}/locked.db"}, want: "state file {dir}/locked.db: is in use by another process"},

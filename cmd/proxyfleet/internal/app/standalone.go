@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/proxyfleet/fleet/manifest"
 	"github.com/proxyfleet/fleet/metrics"
 	"github.com/proxyfleet/fleet/provider/monitor"
+	"github.com/proxyfleet/fleet/proxy"
 	"github.com/proxyfleet/fleet/secret"
 	"github.com/proxyfleet/fleet/store/bolt"
 )
@@ -71,11 +73,7 @@ func open(ctx context.Context, o runOptions, types map[string]ProviderType, log 
 		return nil, err
 	}
 	secrets := manifest.NewSecrets()
-	s.store, err = bolt.Open(bolt.Config{Path: o.statePath(), Fleet: configuration(set).FleetID, Secrets: secrets})
-	if err != nil {
-		return nil, err
-	}
-	if s.leases, err = boltlog.Open(boltlog.Config{Path: o.leasesPath()}); err != nil {
+	if err := s.openFiles(o, configuration(set).FleetID, secrets); err != nil {
 		return nil, err
 	}
 	if err := s.join(o, configuration(set), types); err != nil {
@@ -94,6 +92,31 @@ func open(ctx context.Context, o runOptions, types map[string]ProviderType, log 
 	}
 	s.announce(o, configuration(set), token)
 	return s, nil
+}
+
+// openFiles opens the state file and the lease file. One that is there comes before one that is made, for it may be refused.
+func (s *standalone) openFiles(o runOptions, fleet string, secrets proxy.Secrets) error {
+	openState := func() (err error) {
+		s.store, err = bolt.Open(bolt.Config{Path: o.statePath(), Fleet: fleet, Secrets: secrets})
+		return err
+	}
+	openLeases := func() (err error) {
+		s.leases, err = boltlog.Open(boltlog.Config{Path: o.leasesPath()})
+		return err
+	}
+	first, second := openState, openLeases
+	if !exists(o.statePath()) && exists(o.leasesPath()) {
+		first, second = openLeases, openState
+	}
+	if err := first(); err != nil {
+		return err
+	}
+	return second()
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // ready says why nothing can be leased, or returns nil.
@@ -182,6 +205,9 @@ func (s *standalone) close() (err error) {
 	if s.leases != nil {
 		err = s.leases.Close()
 	}
+	if s.store == nil {
+		return err
+	}
 	storeErr := s.store.Close()
 	if failed := s.store.Err(); failed != nil {
 		return errors.Join(err, failed)
@@ -210,9 +236,7 @@ func (s *standalone) discard() error {
 	if s.scrapes != nil {
 		err = errors.Join(err, s.scrapes.Close())
 	}
-	if s.store != nil {
-		err = errors.Join(err, s.close())
-	}
+	err = errors.Join(err, s.close())
 	if s.spans != nil {
 		s.sendSpans()
 	}
