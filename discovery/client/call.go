@@ -14,8 +14,6 @@ import (
 
 const (
 	callTimeout = 30 * time.Second
-	// longestWait bounds how much longer a call may take because something is waited for.
-	longestWait = time.Hour
 	// maxAnswer bounds what is read of an answer, in bytes: a page of proxies that have all the attributes that they may
 	// have is a third of it.
 	maxAnswer = 16 << 20
@@ -33,25 +31,45 @@ type call struct {
 	into   any           // gets the answer, which is JSON; nil is not interested
 	wait   time.Duration // how much longer than others it may take
 	once   bool          // it is not made again when its answer is lost
+	hasty  bool          // it is not made again when the server is not ready, for its maker sees to that
 }
 
-// do makes a call and reads its answer. It asks again when the answer was lost, unless that would do something twice.
+// do makes a call and reads its answer. It asks again when the answer was lost, unless that would do something twice, and when
+// the server says that it is not ready, after the time that it names.
 func (c *Client) do(ctx context.Context, k call) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout+min(max(k.wait, 0), longestWait))
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+k.wait)
 	defer cancel()
 	for attempt, wait := 1, firstRetry; ; attempt, wait = attempt+1, 3*wait {
 		answer, err := c.once(ctx, k)
 		if err == nil {
 			return k.read(answer)
 		}
-		if _, answered := errors.AsType[*APIError](err); answered || k.once || attempt == attempts || ctx.Err() != nil {
+		pause, again := k.again(err, wait)
+		if !again || attempt == attempts || !sleep(ctx, pause) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(wait):
-		}
+	}
+}
+
+// again says whether a call that failed is made again, and after which time.
+func (k call) again(err error, wait time.Duration) (time.Duration, bool) {
+	answered, ok := errors.AsType[*APIError](err)
+	if !ok {
+		return wait, !k.once
+	}
+	return answered.RetryAfter, answered.notReady() && !k.once && !k.hasty
+}
+
+// sleep waits for a time, and says whether it did: it does not begin what the context cannot outlast.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 

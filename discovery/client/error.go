@@ -34,6 +34,11 @@ func (e *APIError) Error() string {
 // Unwrap returns the error of package lease that this one stands for, if any.
 func (e *APIError) Unwrap() error { return e.err }
 
+// notReady says whether the server can do nothing yet, and has said when to ask again.
+func (e *APIError) notReady() bool {
+	return e.Status == http.StatusServiceUnavailable && e.RetryAfter > 0
+}
+
 // apiError makes an error of an answer.
 func apiError(resp *http.Response, body []byte) *APIError {
 	e := &APIError{Status: resp.StatusCode}

@@ -14,9 +14,45 @@ import (
 	"github.com/proxyfleet/fleet/secret"
 )
 
+const (
+	// longestWait is how long a server lets a request wait at once.
+	longestWait = time.Minute
+	// shortestPause is the least time between two requests of one that waits, should the server not let it wait.
+	shortestPause = time.Second
+)
+
 // Acquire asks for leases. A request without an ID gets a random one, so that it can be repeated when its answer is lost.
-// TTL and Wait are rounded up to whole seconds.
+// TTL and Wait are rounded up to whole seconds. A request that waits for longer than a minute is sent again each minute, and is
+// the last in its queue then. It also waits for a server that is not ready.
 func (c *Client) Acquire(ctx context.Context, r lease.Request) (lease.Grant, error) {
+	r.ID = cmp.Or(r.ID, rand.Text())
+	for end := time.Now().Add(max(r.Wait, 0)); ; r.Wait = time.Until(end) {
+		begun := time.Now()
+		grant, err := c.acquire(ctx, r)
+		if err == nil {
+			return grant, nil
+		}
+		var pause time.Duration
+		none, isNone := errors.AsType[*lease.NoMatch](err)
+		answered, _ := errors.AsType[*APIError](err)
+		switch {
+		case isNone && time.Since(begun) < shortestPause:
+			pause = max(min(none.RetryAfter, longestWait), shortestPause)
+		case isNone:
+		case answered != nil && answered.notReady():
+			pause = answered.RetryAfter
+		default:
+			return lease.Grant{}, err
+		}
+		if time.Until(end) <= pause || !sleep(ctx, pause) {
+			return lease.Grant{}, err
+		}
+	}
+}
+
+// acquire asks once, and waits as long as a server allows.
+func (c *Client) acquire(ctx context.Context, r lease.Request) (lease.Grant, error) {
+	wait := min(r.Wait, longestWait)
 	var granted wire.Grant
 	err := c.do(ctx, call{
 		method: http.MethodPost,
@@ -25,13 +61,14 @@ func (c *Client) Acquire(ctx context.Context, r lease.Request) (lease.Grant, err
 			Selector:    r.Selector,
 			Target:      r.Target,
 			TTLSeconds:  wire.Seconds(r.TTL),
-			RequestID:   cmp.Or(r.ID, rand.Text()),
+			RequestID:   r.ID,
 			Session:     r.Session,
 			Count:       r.Count,
-			WaitSeconds: wire.Seconds(r.Wait),
+			WaitSeconds: wire.Seconds(wait),
 		},
-		into: &granted,
-		wait: r.Wait,
+		into:  &granted,
+		wait:  max(wait, 0),
+		hasty: true,
 	})
 	if err != nil {
 		return lease.Grant{}, err

@@ -67,11 +67,13 @@ func TestErrorsSurvive(t *testing.T) {
 	for _, want := range sentinels {
 		t.Run(want.Error(), func(t *testing.T) {
 			c := serve(t, discovery.Config{Leases: fixed{err: fmt.Errorf("%w: details", want)}})
-			_, acquired := c.Acquire(t.Context(), lease.Request{})
-			_, renewed := c.Renew(t.Context(), "x", 0)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // a server is asked again after 5
+			defer cancel()
+			_, acquired := c.Acquire(ctx, lease.Request{})
+			_, renewed := c.Renew(ctx, "x", 0)
 			errs := map[string]error{
 				"acquire": acquired, "renew": renewed,
-				"release": c.Release(t.Context(), "x"), "report": c.Report(t.Context(), "x", lease.Report{}),
+				"release": c.Release(ctx, "x"), "report": c.Report(ctx, "x", lease.Report{}),
 			}
 			for call, got := range errs {
 				for _, s := range sentinels {
@@ -99,7 +101,9 @@ func TestNoMatchSurvives(t *testing.T) {
 
 func TestRetryAfterSurvives(t *testing.T) {
 	c := serve(t, discovery.Config{Leases: fixed{err: lease.ErrNotReady}})
-	err := c.Release(t.Context(), "x")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	err := c.Release(ctx, "x")
 	if e, ok := errors.AsType[*client.APIError](err); !ok || e.RetryAfter != 5*time.Second {
 		t.Errorf("error %#v", err)
 	}
