@@ -4,6 +4,7 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -39,17 +40,21 @@ func Open(ctx context.Context, version string, log *slog.Logger) (*Tracing, erro
 	if !wanted(log) {
 		return &Tracing{noop.NewTracerProvider(), func(context.Context) error { return nil }}, nil
 	}
-	otel.SetErrorHandler(&troubles{log: log})
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn(misread, "err", gist(err)) }))
 	otel.SetLogger(logr.FromSlogHandler(wordless{log.Handler()}))
+	if err := os.Setenv(exporter, value(exporter)); err != nil { // as it is read here
+		return nil, err
+	}
 	to, err := autoexport.NewSpanExporter(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s=%s with the protocol of OTEL_EXPORTER_OTLP_PROTOCOL: %w", exporter, os.Getenv(exporter), err)
 	}
 	who, err := describe(ctx, version)
 	if err != nil {
-		return nil, fmt.Errorf("the resource of spans (OTEL_RESOURCE_ATTRIBUTES): %w", err)
+		return nil, errors.New("OTEL_RESOURCE_ATTRIBUTES must be name=value, and more of them behind commas, with other characters percent-encoded")
 	}
-	spans := sdk.NewTracerProvider(sdk.WithBatcher(to), sdk.WithResource(who))
+	spans := sdk.NewTracerProvider(sdk.WithBatcher(&impatient{SpanExporter: to, log: log}), sdk.WithResource(who))
+	otel.SetErrorHandler(&troubles{log: log})
 	return &Tracing{spans, spans.Shutdown}, nil
 }
 
@@ -59,12 +64,12 @@ func (t *Tracing) Close(ctx context.Context) error { return t.close(ctx) }
 // wanted says whether the environment asks for spans. The exporters would not do so by themselves: they would send them to
 // this machine where nothing is set, and know no switch.
 func wanted(log *slog.Logger) bool {
-	switch off := value(disabled); strings.ToLower(off) {
+	switch value(disabled) {
 	case "true":
 		return false
 	case "", "false":
 	default:
-		log.Warn(disabled+" is neither true nor false, and counts as false", "value", off)
+		log.Warn(disabled + " is neither true nor false, and counts as false")
 	}
 	if to := value(exporter); to != "" {
 		return to != "none"
@@ -72,7 +77,8 @@ func wanted(log *slog.Logger) bool {
 	return value(endpoint) != "" || value(tracesEndpoint) != ""
 }
 
-func value(variable string) string { return strings.TrimSpace(os.Getenv(variable)) }
+// value is that of a variable whose values are words: in small letters, and without blanks around it.
+func value(variable string) string { return strings.ToLower(strings.TrimSpace(os.Getenv(variable))) }
 
 // describe returns what every span says of this process. The environment has the last word.
 func describe(ctx context.Context, version string) (*resource.Resource, error) {

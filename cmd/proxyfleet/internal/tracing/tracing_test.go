@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -45,8 +47,9 @@ func collect(t *testing.T, variables map[string]string, log io.Writer) (got rece
 		}
 	}))
 	defer server.Close()
-	for _, name := range []string{disabled, exporter, endpoint, tracesEndpoint, "OTEL_TRACES_SAMPLER", "OTEL_EXPORTER_OTLP_PROTOCOL",
-		"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"} {
+	for _, name := range []string{disabled, exporter, endpoint, tracesEndpoint, "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG",
+		"OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
+		"OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"} {
 		t.Setenv(name, strings.ReplaceAll(variables[name], "SERVER", server.URL))
 	}
 	made, err := Open(t.Context(), "v1", slog.New(slog.NewTextHandler(log, nil)))
@@ -73,13 +76,16 @@ func TestEnvironmentDecides(t *testing.T) {
 		{name: "an endpoint for traces", variables: map[string]string{tracesEndpoint: "SERVER/v1/traces"}, spans: 1},
 		{name: "an endpoint and otlp", variables: map[string]string{endpoint: "SERVER", exporter: "otlp"}, spans: 1},
 		{name: "none", variables: map[string]string{endpoint: "SERVER", exporter: "none"}},
+		{name: "none, as people type", variables: map[string]string{endpoint: "SERVER", exporter: " NONE "}},
+		{name: "otlp, as people type", variables: map[string]string{endpoint: "SERVER", exporter: " OTLP "}, spans: 1},
+		{name: "disabled, as people type", variables: map[string]string{endpoint: "SERVER", disabled: " True "}},
 		{name: "disabled", variables: map[string]string{endpoint: "SERVER", disabled: "TRUE"}},
 		{name: "not disabled", variables: map[string]string{endpoint: "SERVER", disabled: "false"}, spans: 1},
 		{name: "perhaps disabled", variables: map[string]string{endpoint: "SERVER", disabled: "yes"}, spans: 1,
 			log: "OTEL_SDK_DISABLED is neither true nor false"},
 		{name: "sampled away", variables: map[string]string{endpoint: "SERVER", "OTEL_TRACES_SAMPLER": "always_off"}},
 		{name: "sampled who knows how", variables: map[string]string{endpoint: "SERVER", "OTEL_TRACES_SAMPLER": "sometimes"}, spans: 1,
-			log: "unsupported sampler: sometimes"},
+			log: "unsupported sampler"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -121,13 +127,81 @@ func TestWhatIsUnknownIsRefusedByName(t *testing.T) {
 
 // What the SDK could not read may be a password, so that only the fact is logged.
 func TestVariablesAreNotLogged(t *testing.T) {
-	var log bytes.Buffer
-	if _, err := collect(t, map[string]string{endpoint: "SERVER", "OTEL_EXPORTER_OTLP_HEADERS": "Planted"}, &log); err != nil {
-		t.Fatal(err)
+	for _, test := range []struct {
+		variables map[string]string
+		log       string
+	}{
+		{map[string]string{"OTEL_EXPORTER_OTLP_HEADERS": "Planted"}, "OpenTelemetry: parse headers"},
+		{map[string]string{"OTEL_EXPORTER_OTLP_TIMEOUT": "Planted"}, "OpenTelemetry: parse duration"},
+		{map[string]string{disabled: "Planted"}, disabled},
+		{map[string]string{"OTEL_TRACES_SAMPLER": "Planted"}, "unsupported sampler"},
+		{map[string]string{"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "Planted"}, "parsing sampler argument"},
+		{map[string]string{"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "Planted"}, ""},
+		{map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "Planted"}, ""}, // an error
+	} {
+		var log bytes.Buffer
+		test.variables[endpoint] = "SERVER"
+		_, err := collect(t, test.variables, &log)
+		if text := log.String() + fmt.Sprint(err); !strings.Contains(text, test.log) || strings.Contains(strings.ToLower(text), "planted") {
+			t.Errorf("%v: the log is %q, the error %v", test.variables, log.String(), err)
+		}
 	}
-	if text := log.String(); !strings.Contains(text, "OpenTelemetry: parse headers") || strings.Contains(text, "Planted") {
-		t.Errorf("the log is %q", text)
+}
+
+// exports is an exporter that takes its time.
+type exports struct{ takes time.Duration }
+
+func (e *exports) ExportSpans(ctx context.Context, _ []sdk.ReadOnlySpan) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(e.takes):
+		return nil
 	}
+}
+
+func (*exports) Shutdown(context.Context) error { return nil }
+
+// A collector that cannot be reached is heard of while the first export still tries, and once.
+func TestExportsThatTakeLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		to := &exports{takes: time.Hour}
+		spans := &impatient{SpanExporter: to, log: slog.New(slog.NewTextHandler(&log, nil))}
+		export := func(takes time.Duration, lines int) {
+			t.Helper()
+			to.takes = takes
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			_ = spans.ExportSpans(ctx, nil)
+			if got := strings.Count(log.String(), "the collector has not taken spans yet"); got != lines {
+				t.Errorf("the log says so %d times, want %d:\n%s", got, lines, log.String())
+			}
+		}
+		export(time.Second, 0)
+		export(time.Hour, 1)
+		export(time.Hour, 1)
+		export(time.Second, 1) // it is back
+		export(time.Hour, 2)
+	})
+}
+
+// The log hears of it before the export has failed.
+func TestExportsThatTakeLongAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		spans := &impatient{SpanExporter: &exports{takes: time.Hour}, log: slog.New(slog.NewTextHandler(&log, nil))}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- spans.ExportSpans(ctx, nil) }()
+		time.Sleep(patience)
+		synctest.Wait()
+		if log.Len() == 0 {
+			t.Error("nothing is logged while the export tries")
+		}
+		cancel()
+		<-ended
+	})
 }
 
 func TestTroublesAreLoggedOnceInAWhile(t *testing.T) {

@@ -3,10 +3,12 @@ package tracing
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // quiet is how long the log hears nothing after it heard of a trouble: a collector that is gone fails every few seconds.
@@ -33,6 +35,46 @@ func (t *troubles) Handle(err error) {
 		return
 	}
 	t.silent++
+}
+
+// misread says that a variable was not understood. The SDK then takes what it takes where nothing is set.
+const misread = "an OTEL_* variable cannot be read, and counts as not set"
+
+// gist is what an error says before it quotes the variable that it is about.
+func gist(err error) string {
+	what, _, _ := strings.Cut(err.Error(), ":")
+	return what
+}
+
+// patience is how long an export may take before the log hears of it. One to a collector that cannot be reached tries again
+// for long, and is only known to have failed when a process may have ended.
+const patience = 3 * time.Second
+
+// impatient is an exporter that tells the log of an export that takes long: of the first in a row.
+type impatient struct {
+	sdk.SpanExporter
+	log *slog.Logger
+
+	told bool // exports come one at a time
+}
+
+// ExportSpans exports spans.
+func (i *impatient) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	late := make(chan struct{})
+	timer := time.AfterFunc(patience, func() {
+		defer close(late)
+		if !i.told {
+			i.log.Warn("the collector has not taken spans yet: it may be out of reach", "waited", patience.String())
+		}
+	})
+	err := i.SpanExporter.ExportSpans(ctx, spans)
+	if timer.Stop() {
+		i.told = i.told && err != nil
+		return err
+	}
+	<-late
+	i.told = true
+	return err
 }
 
 // wordless leaves out the attributes of a line. The SDK's own lines quote the variables that it could not read, and those hold
