@@ -43,7 +43,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	source, _, _ := net.SplitHostPort(r.RemoteAddr)
-	status := s.see(r.URL.Path, source)
+	status := s.see(hit{at: time.Now(), path: r.URL.Path, source: source})
 	w.Header().Set("Content-Type", "text/html")
 	if status == captcha {
 		fmt.Fprint(w, "<html>Are you human?</html>")
@@ -59,7 +59,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 const captcha = 1
 
 // see notes a request, and returns the status for it.
-func (s *site) see(path, source string) int {
+func (s *site) see(h hit) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if happens := s.events[len(s.hits)+1]; happens != nil {
@@ -68,13 +68,14 @@ func (s *site) see(path, source string) int {
 	}
 	status := http.StatusOK
 	var page int
-	if _, err := fmt.Sscanf(path, "/%d.html", &page); err != nil || page < 1 || page > s.pages {
+	if _, err := fmt.Sscanf(h.path, "/%d.html", &page); err != nil || page < 1 || page > s.pages {
 		status = http.StatusNotFound
 	}
-	if ban := s.banned[source]; ban != 0 {
+	if ban := s.banned[h.source]; ban != 0 {
 		status = ban
 	}
-	s.hits = append(s.hits, hit{time.Now(), path, source, status})
+	h.status = status
+	s.hits = append(s.hits, h)
 	return status
 }
 
