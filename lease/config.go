@@ -15,7 +15,7 @@ type Config struct {
 	// MaxTTL is the longest TTL that a request or a renewal may ask for. Defaults to 1 hour.
 	MaxTTL time.Duration
 	// CooldownWindow is how long a proxy is kept from a target after a first ban, and how long a lease that has ended still
-	// takes a report. Ended leases are remembered for so long, each in a few hundred bytes. Defaults to 10 minutes.
+	// takes a report. Ended leases are remembered for so long, each in less than two hundred bytes. Defaults to 10 minutes.
 	CooldownWindow time.Duration
 	// CooldownFactor is how many times longer than the one before a window is, where bans follow each other without a
 	// success. 1 makes all windows equal. Defaults to 2.

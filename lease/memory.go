@@ -17,10 +17,12 @@ import (
 // method but Acquire waits for anything but the log, and a lease can be released by whoever has given up on everything
 // else. Moments are taken from the monotonic clock.
 //
-// What a grant, a release or a change of health costs does not depend on how many proxies there are, or grows with the
-// logarithm of their number, however many of them are unhealthy, at capacity or cooling for the target that is asked for.
-// Selectors, and targets that cool, that are asked for again and again have an index of their own: the reader of an index
-// pays nothing for the others, and whoever changes a proxy pays for each index that the proxy is in.
+// What a grant, a release or a change of health costs grows with the logarithm of the number of proxies at most, however many of
+// them are unhealthy, at capacity or cooling for the target that is asked for, and so does a refusal. Selectors, and targets
+// that cool, that are asked for again and again have an order of their own: the reader of one pays nothing for the others, and
+// whoever changes a proxy pays for each that the proxy is in. The first request of its kind may look at every proxy that has
+// the rarest of its attributes. What is kept for selectors and targets is bounded, whatever is asked for; beyond that, requests
+// pay with time.
 type Memory struct {
 	config Config
 

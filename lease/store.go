@@ -89,7 +89,8 @@ type Request struct {
 	// Session names a series of requests that should go through one proxy for as long as that is possible. Defaults to
 	// none. A store without sessions answers [ErrNotSupported].
 	Session string
-	// Count is the number of leases, all of which are granted or none. Defaults to 1. A store that grants them only one
+	// Count is the number of leases, all of which are granted or none. Defaults to 1. A request that waits for several holds
+	// none back from others, and waits in vain where these take them one by one. A store that grants them only one
 	// by one answers [ErrNotSupported] to more.
 	Count int
 }

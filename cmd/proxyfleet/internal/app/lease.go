@@ -35,8 +35,9 @@ func newLeaseAcquire(c *connection) *cobra.Command {
 		Use:   "acquire",
 		Short: "Lease a proxy",
 		Long: `acquire leases a healthy proxy and prints its URL, which holds its credentials. The ID of the lease, for
-renew, release and report, goes to stderr.`,
+renew, release and report, goes to stderr. With --count there is a line for each lease, or with -o json a list.`,
 		Example: `  curl -x "$(proxyfleet lease acquire --target example.com)" https://example.com/
+  proxyfleet lease acquire --target example.com --session alice --wait 30s
   proxyfleet lease acquire --selector region=eu --ttl 1m -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,13 +46,7 @@ renew, release and report, goes to stderr.`,
 				if err != nil {
 					return err
 				}
-				l := grant.Leases[0]
-				if output == asJSON {
-					return printJSON(cmd.OutOrStdout(), documentOf(l))
-				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "lease %s of %s/%s until %s\n", l.ID, l.Proxy.Namespace, l.Proxy.Name, stamp(l.Expires))
-				fmt.Fprintln(cmd.OutOrStdout(), documentOf(l).Proxy.URL)
-				return nil
+				return printGrant(cmd, grant, output, r.Count > 1)
 			})
 		},
 	}
@@ -60,8 +55,33 @@ renew, release and report, goes to stderr.`,
 	addSelector(flags, &r.Selector)
 	positive(flags, &r.TTL, "ttl", 0, "how long the lease lasts (default: what the fleet is set to)")
 	flags.StringVar(&r.ID, "request-id", "", "`ID` under which the same request gets the same lease again")
+	positive(flags, &r.Wait, "wait", 0, "how long to wait for a proxy to come free (default: not at all)")
+	flags.StringVar(&r.Session, "session", "", "`NAME` of requests that stay with one proxy while that is possible")
+	flags.IntVar(&r.Count, "count", 1, "how many leases, each of another proxy: all `N` or none")
 	output.addFlag(flags)
 	return cmd
+}
+
+// printGrant prints what was granted: the URLs to stdout, where programs read them, and the rest to stderr.
+func printGrant(cmd *cobra.Command, g lease.Grant, output format, several bool) error {
+	var documents []leaseDocument
+	for _, l := range g.Leases {
+		documents = append(documents, documentOf(l))
+	}
+	switch {
+	case output == asJSON && several:
+		return printJSON(cmd.OutOrStdout(), documents)
+	case output == asJSON:
+		return printJSON(cmd.OutOrStdout(), documents[0])
+	}
+	if g.Moved {
+		fmt.Fprintln(cmd.ErrOrStderr(), "the session had another proxy before")
+	}
+	for i, l := range g.Leases {
+		fmt.Fprintf(cmd.ErrOrStderr(), "lease %s of %s/%s until %s\n", l.ID, l.Proxy.Namespace, l.Proxy.Name, stamp(l.Expires))
+		fmt.Fprintln(cmd.OutOrStdout(), documents[i].Proxy.URL)
+	}
+	return nil
 }
 
 func newLeaseRenew(c *connection) *cobra.Command {
