@@ -2,7 +2,6 @@ package lease_test
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -240,13 +239,13 @@ func stepOf(b *testing.B, s lease.Store, n int, request func(i int) lease.Reques
 	for i := range live {
 		live[i] = acquire(b, s, request(i)).Leases[0].ID
 	}
-	at := 0
+	at, ctx := 0, b.Context()
 	return func() {
-		g, err := s.Acquire(context.Background(), request(at))
+		g, err := s.Acquire(ctx, request(at))
 		if err != nil {
 			panic(err)
 		}
-		if err := s.Release(context.Background(), live[at]); err != nil {
+		if err := s.Release(ctx, live[at]); err != nil {
 			panic(err)
 		}
 		live[at] = g.Leases[0].ID

@@ -24,9 +24,7 @@ func (m *Memory) Remembered() int {
 
 // kept is the number of leases on the shelf.
 func (s *shelf) kept() (n int) {
-	for _, block := range s.blocks {
-		n += len(block)
-	}
+	n = len(s.blocks) * slotsPerBlock
 	for t := s.free; t != nil; t = t.after {
 		n--
 	}

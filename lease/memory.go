@@ -432,30 +432,32 @@ func (m *Memory) choose(r *Request, now time.Time) ([]*member, *NoMatch) {
 			m.chosen = append(m.chosen, mine)
 		}
 	}
-	if len(m.chosen) == r.count() {
-		return m.chosen, nil
-	}
 	l, exact := m.index.find(r)
-	making := 0
-	if !exact {
-		making = m.index.having(m.index.narrowest(r.Selector))
-	}
-	if making == 0 && !exact {
+	switch {
+	case exact:
+		m.pick(r, l, true, 0, now)
+	case m.index.having(m.index.narrowest(r.Selector)) == 0:
 		return nil, &NoMatch{} // no proxy has an attribute that is asked for
+	default:
+		l = m.pickOver(r, l, now)
 	}
-	passed := m.pick(r, l, exact, making, now)
-	enough := len(m.chosen) == r.count()
-	if !exact && (!enough || pays(passed, making)) {
-		l = m.index.make(r.Selector, m.index.special(r.Target), now)
-		if !enough {
-			m.pick(r, l, true, 0, now)
-			enough = len(m.chosen) == r.count()
-		}
-	}
-	if !enough {
+	if len(m.chosen) < r.count() {
 		return nil, l.refusal(now)
 	}
 	return m.chosen, nil
+}
+
+// pickOver chooses more proxies, from a lane that has others too, or from the request's own, which is made if that pays. It
+// returns the one that the last of them are from.
+func (m *Memory) pickOver(r *Request, l *lane, now time.Time) *lane {
+	making := m.index.having(m.index.narrowest(r.Selector))
+	passed := m.pick(r, l, false, making, now)
+	if len(m.chosen) == r.count() && !pays(passed, making) {
+		return l
+	}
+	l = m.index.make(r.Selector, m.index.special(r.Target), now)
+	m.pick(r, l, true, 0, now)
+	return l
 }
 
 // pick chooses more proxies, from a lane that is exact or in which so many may be passed over. It returns how many were.

@@ -32,24 +32,6 @@ func (e *NoMatch) Error() string {
 		e.Considered, e.Unhealthy, e.AtCapacity, e.InCooldown, e.Eligible)
 }
 
-// count adds a proxy that comes free after the given time, where 0 means that this is not known.
-func (e *NoMatch) count(o obstacle, free time.Duration) {
-	e.Considered++
-	switch o {
-	case unhealthy:
-		e.Unhealthy++
-	case atCapacity:
-		e.AtCapacity++
-	case inCooldown:
-		e.InCooldown++
-	default:
-		e.Eligible++
-	}
-	if free > 0 && (e.RetryAfter == 0 || free < e.RetryAfter) {
-		e.RetryAfter = free
-	}
-}
-
 // reason is the obstacle that most of the proxies met, as a [Recorder] is told it.
 func (e *NoMatch) reason() string {
 	switch max(e.Unhealthy, e.AtCapacity, e.InCooldown) {
