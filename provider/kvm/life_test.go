@@ -81,7 +81,7 @@ func await(t testing.TB, atMost time.Duration, what string, done func() (bool, e
 func made(t testing.TB, p provider.Provider, r provider.Request) provider.Instance {
 	t.Helper()
 	var in provider.Instance
-	await(t, time.Minute, "the instance is made", func() (_ bool, err error) {
+	await(t, 2*time.Minute, "the instance is made", func() (_ bool, err error) {
 		in, err = p.Create(t.Context(), r)
 		return err == nil && in.Incarnation != "", fmt.Errorf("%s %s: %w", in.Reason, in.Message, err)
 	})
@@ -102,14 +102,14 @@ func TestLifeOfAMachine(t *testing.T) {
 	defer target.Close()
 
 	in := made(t, p, request("fleet-life", "uid-1"))
-	await(t, time.Minute, "the machine has an address", func() (_ bool, err error) {
+	await(t, 2*time.Minute, "the machine has an address", func() (_ bool, err error) {
 		in, err = p.Get(t.Context(), refOf(in))
 		return in.State == provider.Running, fmt.Errorf("%s %s %w", in.State, in.Message, err)
 	})
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: in.Host + ":3128"}), DisableKeepAlives: true,
 	}}
-	await(t, time.Minute, "its proxy answers", func() (bool, error) {
+	await(t, 2*time.Minute, "its proxy answers", func() (bool, error) {
 		response, err := client.Get(target.URL)
 		if err != nil {
 			return false, err
@@ -138,4 +138,33 @@ func (b *bed) wantNothingOf(t testing.TB, name string) {
 			t.Errorf("%s still has %s:\n%s", strings.Join(command, " "), name, out)
 		}
 	}
+}
+
+// A machine whose disk cannot be written to any more is paused by QEMU; the fleet is told why, and replaces it.
+func TestDiskFull(t *testing.T) {
+	b := realBed(t)
+	p := b.open(t, "fleet-full", b.serve(t, b.imageServer()))
+	run(t, p)
+	r := request("fleet-full", "uid-full")
+	r.CloudInit = secret.New("#cloud-config\nruncmd:\n- dd if=/dev/zero of=/dev/vda bs=1M count=100 conv=fsync\n")
+	r.Placement.DiskSizeGb = 1
+	in := made(t, p, r)
+	const ballast = `cd /var/lib/libvirt/images/fleet; free=$(df --output=avail -k . | tail -1); dd if=/dev/zero of=ballast bs=1k count=$((free - 40000)) status=none`
+	if out, err := b.Exec(t.Context(), "sh", "-c", ballast); err != nil {
+		t.Fatal(err, out)
+	}
+	defer func() {
+		_, _ = b.Exec(context.WithoutCancel(t.Context()), "rm", "-f", "/var/lib/libvirt/images/fleet/ballast")
+	}()
+	await(t, 2*time.Minute, "the machine is paused", func() (_ bool, err error) {
+		in, err = p.Get(t.Context(), refOf(in))
+		return in.State == provider.Stopped, fmt.Errorf("%s %s: %w", in.State, in.Reason, err)
+	})
+	if in.Reason != "DiskFull" {
+		t.Errorf("the machine is stopped for %s: %s", in.Reason, in.Message)
+	}
+	if err := p.Delete(t.Context(), refOf(in)); err != nil {
+		t.Fatal(err)
+	}
+	b.wantNothingOf(t, r.Name)
 }

@@ -75,6 +75,33 @@ func TestHostsThatCannotBeReached(t *testing.T) {
 	}
 }
 
+// A host that has several keys is known by whichever is in the file, and a key of the fleet's that may do nothing but forward is enough.
+func TestHostsThatCanBeReached(t *testing.T) {
+	host := realHost(t)
+	shell(t, host, "cd "+host.Dir+" && [ -e rsa ] || ssh-keygen -q -t rsa -b 2048 -N '' -f rsa")
+	address := sshd(t, host, "HostKey "+host.Path("rsa")+"\nHostKey "+host.Path("host_key"))
+	authorized := host.Path("home/fleet/.ssh/authorized_keys")
+	shell(t, host, "sed -i 's/^/restrict,port-forwarding /' "+authorized)
+	t.Cleanup(func() { shell(t, host, "cp "+host.Path("id.pub")+" "+authorized) })
+	for _, key := range []string{"rsa.pub", "host_key.pub"} {
+		t.Run(key, func(t *testing.T) {
+			known := filepath.Join(t.TempDir(), "known_hosts")
+			content, err := os.ReadFile(host.Path(key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(known, append([]byte("["+host.IP+"]:2223 "), content...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			config := configOf(host, "http://127.0.0.1/x", strings.Repeat("0", 64))
+			config.Hosts[0].Address, config.Hosts[0].KnownHostsFile = address, known
+			if all, err := open(t, config, policy()).List(t.Context()); err != nil || len(all) != 0 {
+				t.Errorf("List returned %v, %v", all, err)
+			}
+		})
+	}
+}
+
 func hostKey(read func(string) string) string {
 	words := strings.Fields(read("host_key.pub"))
 	return words[0] + " " + words[1] + "\n"
@@ -84,7 +111,7 @@ func hostKey(read func(string) string) string {
 func sshd(t *testing.T, host *hypervisor.Host, setting string) (address string) {
 	t.Helper()
 	config := host.Path("sshd_config_2")
-	shell(t, host, fmt.Sprintf("{ echo '%s'; echo 'Port 2223'; sed 's/^PidFile.*//' %s; echo 'PidFile %s.pid'; } > %s && /usr/sbin/sshd -f %s",
+	shell(t, host, fmt.Sprintf("{ printf '%s\\n'; echo 'Port 2223'; sed 's/^PidFile.*//' %s; echo 'PidFile %s.pid'; } > %s && /usr/sbin/sshd -f %s",
 		setting, host.Path("sshd_config"), config, config, config))
 	t.Cleanup(func() { shell(t, host, "kill $(cat "+config+".pid)") })
 	return host.IP + ":2223"
@@ -203,7 +230,7 @@ func TestTransferThatIsCutOff(t *testing.T) {
 	eventually(t, 20*time.Second, "the failure is told", func() bool {
 		_, err := p.Create(t.Context(), r)
 		e, ok := errors.AsType[*provider.Error](err)
-		return ok && e.Class == provider.ErrTransient && e.Reason == ConnectionLost
+		return ok && e.Class == provider.ErrTransient && e.Reason == ConnectionLost && strings.Contains(e.Error(), "StorageVolUpload")
 	})
 	close(release)
 	in, err := settled(t, p, r)
@@ -274,6 +301,9 @@ func TestFrozenLibvirtd(t *testing.T) {
 			if took := time.Since(began); took > 5*time.Second {
 				t.Errorf("two calls of half a second took %v", took)
 			}
+			eventually(t, 10*time.Second, "the calls have let go of their connections while libvirtd is still frozen", func() bool {
+				return connections(t, host) == 0
+			})
 			shell(t, host, "kill -CONT "+pid)
 			if _, err := p.Get(t.Context(), ref); err != nil {
 				t.Errorf("Get when libvirtd goes on: %v", err)

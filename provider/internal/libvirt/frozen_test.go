@@ -71,7 +71,9 @@ func TestFrozenAtEachCall(t *testing.T) {
 				return hypervisor.Pass
 			})
 			began := time.Now()
-			err := life(func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 1500*time.Millisecond) }, "uid-frozen")
+			err := life(func() (context.Context, context.CancelFunc) {
+				return context.WithTimeout(t.Context(), 1500*time.Millisecond)
+			}, "uid-frozen")
 			if took := time.Since(began); took > 15*time.Second {
 				t.Errorf("it took %v", took)
 			}
