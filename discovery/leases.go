@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -22,10 +23,7 @@ func (a *api) acquire(w http.ResponseWriter, r *http.Request) error {
 	if err := a.ready(w, r); err != nil {
 		return err
 	}
-	if body.WaitSeconds > 0 {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wire.Duration(body.WaitSeconds) + answerTimeout))
-	}
-	grant, err := a.Leases.Acquire(r.Context(), lease.Request{
+	request := lease.Request{
 		ID:       body.RequestID,
 		Selector: body.Selector,
 		Target:   body.Target,
@@ -33,7 +31,17 @@ func (a *api) acquire(w http.ResponseWriter, r *http.Request) error {
 		Wait:     wire.Duration(body.WaitSeconds),
 		Session:  body.Session,
 		Count:    body.Count,
-	})
+	}
+	ask := a.Leases.Acquire
+	if request.Wait > 0 {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(request.Wait + answerTimeout))
+		ask = a.await
+	}
+	grant, err := ask(r.Context(), request)
+	if errors.Is(err, errEnding) {
+		setRetryAfter(w, notReadyRetry)
+		return errEnding
+	}
 	if errors.Is(err, lease.ErrNotSupported) {
 		return notSupported(body, err)
 	}
@@ -46,6 +54,17 @@ func (a *api) acquire(w http.ResponseWriter, r *http.Request) error {
 	}
 	writeJSON(w, http.StatusCreated, answer)
 	return nil
+}
+
+// await acquires for a request that may wait, which is told at once when the process ends.
+func (a *api) await(ctx context.Context, r lease.Request) (lease.Grant, error) {
+	running, stop := a.whileRunning(ctx)
+	defer stop()
+	grant, err := a.Leases.Acquire(running, r)
+	if err != nil && errors.Is(context.Cause(running), errEnding) {
+		return lease.Grant{}, errEnding
+	}
+	return grant, err
 }
 
 // The limits of what the fleet remembers of a request. Those of a selector are those of a proxy's attributes.

@@ -183,9 +183,9 @@ func (e explanation) probes() []string {
 
 func (e explanation) leases() []string {
 	return firstOf(e.Leases, func(l client.OpenLease) string {
-		granted := "granted"
+		granted := "granted before the fleet was started"
 		if !l.GrantedAt.IsZero() {
-			granted += " " + ago(e.At, l.GrantedAt)
+			granted = "granted " + ago(e.At, l.GrantedAt)
 		}
 		return row(cmp.Or(l.Target, "no target"), granted, "ends "+until(e.At, l.ExpiresAt))
 	})
