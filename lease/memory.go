@@ -584,6 +584,7 @@ func (m *Memory) cool(p *member, by *slot, target string, now time.Time) {
 	if c == nil {
 		c = m.newCooldown(p, target)
 	}
+	c.bans = slices.DeleteFunc(c.bans, func(id string) bool { return m.shelf.find(id) == nil }) // it reports no more
 	wasOpen := c.opened
 	if !c.start(by.id, now, m.config) {
 		return
