@@ -37,7 +37,8 @@ test: ## Run every test under the race detector.
 test-slow: export WALK ?= 20000
 test-slow: export KILLS ?= 500
 test-slow: export CONFORMANCE ?= all
-test-slow: ## The same with full counts: WALK histories of each kind, KILLS crashes, and all of CONFORMANCE on machines that boot.
+test-slow: export GUESTS ?= 1
+test-slow: ## The same with full counts: WALK histories of each kind, KILLS crashes, all of CONFORMANCE on machines that boot, and the GUESTS that take minutes.
 	go test -race -timeout 4h -count=1 $(TESTFLAGS) ./...
 
 .PHONY: fuzz

@@ -42,6 +42,8 @@ need iptables iptables
 need mcopy mtools
 need mkfs.vfat dosfstools
 need sfdisk fdisk
+need mke2fs e2fsprogs
+need mmdebstrap mmdebstrap
 need modprobe kmod
 need cpio cpio
 need objcopy binutils

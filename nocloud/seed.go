@@ -24,7 +24,8 @@ type Seed struct {
 	UserData secret.Text
 	// VendorData is the provider's document. Where both say something of the same key, the user's counts. Defaults to none.
 	VendorData secret.Text
-	// NetworkConfig is a document of network configuration version 1 or 2. Defaults to none, which is DHCP.
+	// NetworkConfig is a document of network configuration version 1 or 2. Where an image has no netplan, cloud-init knows less
+	// of version 2; it then takes a match by name for a card of that name. Defaults to none, which is DHCP.
 	NetworkConfig string
 }
 
