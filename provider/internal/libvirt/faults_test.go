@@ -270,6 +270,62 @@ func withImage(t *testing.T, host *hypervisor.Host, edits ...func(*Config)) *Pro
 	return open(t, config, policy())
 }
 
+// Two images that are on their way to one pool do not fail each other, and the slow one holds nobody up.
+func TestTransfersAtOnce(t *testing.T) {
+	host := realHost(t)
+	release := make(chan struct{})
+	other := append(bytes.Clone(disk), "another"...)
+	p := withImage(t, host, func(c *Config) {
+		slow := imageServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(other)))
+			_, _ = w.Write(other[:len(other)/2])
+			w.(http.Flusher).Flush()
+			<-release
+			_, _ = w.Write(other[len(other)/2:])
+		})
+		c.Images = append(c.Images, Image{Name: "slow", URL: slow, SHA256: sumOf(other), Firmware: bios})
+	})
+	slow, quick := requestFor("uid-slow"), requestFor("uid-quick")
+	slow.Placement.Image, quick.Placement.Image = "slow", "disk"
+	ask := func(r provider.Request) provider.Instance {
+		in, err := p.Create(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in
+	}
+	eventually(t, 10*time.Second, "the slow image is being written", func() bool {
+		return strings.Contains(ask(slow).Message, "of 1 MiB") && on(t, host, "ls", "/var/lib/libvirt/images/fleet") != ""
+	})
+	if _, err := settled(t, p, quick); err != nil {
+		t.Errorf("Create beside a transfer: %v", err)
+	}
+	close(release)
+	for _, r := range []provider.Request{quick, slow} {
+		if _, err := settled(t, p, r); err != nil {
+			t.Errorf("Create: %v", err)
+		}
+		remove(t, p, r)
+	}
+	shell(t, host, "cd /var/lib/libvirt/images/fleet && [ $(ls | wc -l) = 4 ] && rm -f "+imageStem(Image{SHA256: sumOf(other)})+"*")
+}
+
+// A machine goes with all that libvirt keeps for it.
+func TestDeleteTakesAll(t *testing.T) {
+	host := realHost(t)
+	p := withImage(t, host)
+	r := requestFor("uid-all")
+	if _, err := settled(t, p, r); err != nil {
+		t.Fatal(err)
+	}
+	on(t, host, "virsh", "--quiet", "snapshot-create-as", r.Name, "one")
+	on(t, host, "virsh", "--quiet", "managedsave", r.Name)
+	remove(t, p, r)
+	if left := shell(t, host, "find /var/lib/libvirt /etc/libvirt -name '*"+r.Name+"*'"); left != "" {
+		t.Errorf("of the machine there is still:\n%s", left)
+	}
+}
+
 // A libvirtd that answers nothing holds no call longer than its context, and the next calls work when it goes on.
 func TestFrozenLibvirtd(t *testing.T) {
 	host := realHost(t)

@@ -80,6 +80,30 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+func TestVerdicts(t *testing.T) {
+	for _, c := range []struct {
+		code golibvirt.ErrorNumber
+		text string
+		want verdict
+	}{
+		{golibvirt.ErrNoNetwork, "", verdict{provider.ErrPermanent, NetworkMissing}},
+		{golibvirt.ErrNoStoragePool, "", verdict{provider.ErrPermanent, PoolMissing}},
+		{golibvirt.ErrOperationDenied, "", verdict{provider.ErrPermanent, NoRights}},
+		{golibvirt.ErrNoSupport, "", verdict{provider.ErrPermanent, Unsupported}},
+		{golibvirt.ErrXMLDetail, "", verdict{provider.ErrPermanent, DomainRefused}},
+		{golibvirt.ErrSystemError, "cannot write: No space left on device", verdict{provider.ErrQuotaExceeded, PoolFull}},
+		{golibvirt.ErrInternalError, "cannot set up guest memory 'pc.ram': Cannot allocate memory", verdict{provider.ErrQuotaExceeded, HostFull}},
+		{golibvirt.ErrOperationInvalid, "storage pool 'p' is not active", verdict{provider.ErrTransient, PoolInactive}},
+		{golibvirt.ErrInternalError, "pool 'p' has asynchronous jobs running.", verdict{provider.ErrTransient, PoolBusy}},
+		{golibvirt.ErrOperationInvalid, "network 'n' is not active", verdict{provider.ErrTransient, NetworkDown}},
+		{golibvirt.ErrInternalError, "anything", verdict{provider.ErrTransient, LibvirtError}},
+	} {
+		if got := verdictOn(golibvirt.Error{Code: uint32(c.code), Message: c.text}); got != c.want {
+			t.Errorf("%d %q is %v, want %v", c.code, c.text, got, c.want)
+		}
+	}
+}
+
 func TestMarksComeBack(t *testing.T) {
 	want := marks{Marks: provider.Marks{Fleet: "fleet-one", UID: "uid_1.A", Hash: "v1-<&>\"'"}, Created: time.Now().UTC().Truncate(time.Second)}
 	got, err := readMarks(want.document("https://example.com/ns"))
