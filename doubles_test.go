@@ -187,6 +187,14 @@ type leases int
 
 func (n leases) Active(string) int { return int(n) }
 
+// Offered is false: these are closed to new ones.
+func (n leases) Offered(string) bool { return false }
+
+// offering are leases that have not been told yet that a proxy is closed to new ones.
+type offering struct{ leases }
+
+func (offering) Offered(string) bool { return true }
+
 // world is a reconciler with doubles for all that it knows.
 type world struct {
 	journal    *journal

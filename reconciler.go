@@ -76,9 +76,10 @@ type Reconciler struct {
 	Health interface {
 		Snapshot(key, incarnation string) (health.Snapshot, bool)
 	}
-	// Leases tells how many leases of a proxy are open. Defaults to none.
+	// Leases tells of a proxy how many leases are open, and whether more can be granted. Defaults to none.
 	Leases interface {
 		Active(key string) int
+		Offered(key string) bool
 	}
 	// Started is when this process began: a permanent failure of an earlier attempt is tried again at once, for a restart
 	// is how people say that they have repaired something. Defaults to never.

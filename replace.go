@@ -51,7 +51,10 @@ func (p *pass) retire(ctx context.Context, got provider.Instance) (Result, error
 func (p *pass) drain(incarnation string) (end time.Time, waits bool) {
 	provisioned := p.provisioned()
 	draining := p.s.Instance.Retiring == incarnation && provisioned.Reason == ReasonReplacing
-	if !draining || p.Leases == nil || p.Leases.Active(p.p.Key.String()) == 0 {
+	if !draining || p.Leases == nil {
+		return time.Time{}, false
+	}
+	if key := p.p.Key.String(); !p.Leases.Offered(key) && p.Leases.Active(key) == 0 { // none is open, and none will be
 		return time.Time{}, false
 	}
 	end = provisioned.LastTransitionTime.Std().Add(p.Intervals.Drain)

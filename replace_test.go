@@ -112,6 +112,14 @@ func TestReplace(t *testing.T) {
 			after:  5 * time.Second,
 		},
 		{
+			name:   "none is open, and one could still be granted: waited for as well",
+			record: retiring(time.Minute, otherPort),
+			given:  all(has(old), func(w *world) { w.reconciler.Leases = offering{} }),
+			calls:  []string{"get cloud/a", "status Replacing Replacing"},
+			change: drains("2000-01-01T00:04:00Z"),
+			after:  5 * time.Second,
+		},
+		{
 			name:   "it says so once",
 			record: retiring(time.Minute, otherPort, func(p *proxy.Proxy) { drains("2000-01-01T00:04:00Z")(&p.Status) }),
 			given:  all(has(old), withLeases(1)),

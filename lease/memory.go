@@ -134,6 +134,14 @@ func (m *Memory) Active(key string) int {
 	return 0
 }
 
+// Offered says whether a proxy is known and healthy, so that a lease of it may be granted now or when it comes free.
+func (m *Memory) Offered(key string) bool {
+	m.mu.Lock()
+	defer m.unlock()
+	p := m.members[key]
+	return p != nil && p.known && p.candidate.Healthy
+}
+
 // Counts returns how many leases are open of every proxy that has any, by key.
 func (m *Memory) Counts() map[string]int {
 	m.mu.Lock()

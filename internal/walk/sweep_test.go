@@ -2,6 +2,7 @@ package walk
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -133,7 +134,7 @@ func (b *broom) sweepOnce() {
 func (b *broom) sweep(t *thread, allowed int) {
 	own := *t // so that its deletions are told from those of the reconciler
 	for _, name := range []string{"a", "b"} {
-		d := &dustpan{broom: b, fake: &fake{b.world, &own, name}, calls: make(chan func())}
+		d := &dustpan{broom: b, fake: &fake{b.world, &own, name}, calls: make(chan func()), over: make(chan struct{})}
 		s, err := gc.New(gc.Config{Fleet: fleetID, Providers: map[string]provider.Provider{name: d}, Live: d.live, MinAge: 1})
 		if err != nil {
 			panic(err)
@@ -142,12 +143,10 @@ func (b *broom) sweep(t *thread, allowed int) {
 			_ = s.Allow(name, allowed)
 		}
 		go func() {
-			defer close(d.calls)
+			defer close(d.over)
 			_, _ = s.Sweep(context.Background())
 		}()
-		for call := range d.calls {
-			call()
-		}
+		d.serve()
 	}
 }
 
@@ -156,12 +155,31 @@ type dustpan struct {
 	*broom
 	*fake
 	calls chan func()
+	over  chan struct{} // closed when the sweep has ended
 }
 
-func (d *dustpan) call(f func()) {
+// serve makes the calls of a sweep until it ends.
+func (d *dustpan) serve() {
+	for {
+		select {
+		case call := <-d.calls:
+			call()
+		case <-d.over:
+			return
+		}
+	}
+}
+
+// call has a call made, unless the sweep has given it up before its turn came, and has ended.
+func (d *dustpan) call(f func() error) (err error) {
 	done := make(chan struct{})
-	d.calls <- func() { f(); close(done) }
-	<-done
+	select {
+	case d.calls <- func() { err = f(); close(done) }:
+		<-done
+		return err
+	case <-d.over:
+		return errors.New("nobody waits for it any more")
+	}
 }
 
 // Plan is never called.
@@ -179,23 +197,25 @@ func (d *dustpan) Get(context.Context, provider.Ref) (provider.Instance, error) 
 
 // List adds the time at which each instance was made.
 func (d *dustpan) List(ctx context.Context) (list []provider.Instance, err error) {
-	d.call(func() { list, err = d.fake.List(ctx) })
-	for i, in := range list {
-		first := slices.IndexFunc(d.world.log[d.name+":"+in.ID], func(s seen) bool { return s.inst != nil && s.inst.Incarnation == in.Incarnation })
-		list[i].Created = d.began.Add(time.Duration(d.world.log[d.name+":"+in.ID][first].at) * tick)
-	}
+	err = d.call(func() (err error) {
+		list, err = d.fake.List(ctx)
+		for i, in := range list {
+			first := slices.IndexFunc(d.world.log[d.name+":"+in.ID], func(s seen) bool { return s.inst != nil && s.inst.Incarnation == in.Incarnation })
+			list[i].Created = d.began.Add(time.Duration(d.world.log[d.name+":"+in.ID][first].at) * tick)
+		}
+		return err
+	})
 	return list, err
 }
 
-func (d *dustpan) Delete(ctx context.Context, r provider.Ref) (err error) {
-	d.call(func() { err = d.fake.Delete(ctx, r) })
-	return err
+func (d *dustpan) Delete(ctx context.Context, r provider.Ref) error {
+	return d.call(func() error { return d.fake.Delete(ctx, r) })
 }
 
 // live reads the records as they truly are, and remembers what was live then.
 func (d *dustpan) live(ctx context.Context) (held map[string]gc.Held, err error) {
-	d.call(func() {
-		err = d.fake.call(ctx, "live", func() error {
+	err = d.call(func() error {
+		return d.fake.call(ctx, "live", func() error {
 			held = map[string]gc.Held{}
 			for uid, p := range d.records() {
 				h := proxy.HeldBy(p)
@@ -259,8 +279,8 @@ var sweepMutants = []struct {
 	test     string // of package gc
 	kind     string // or of histories
 }{
-	{"records before the list", "visit.go", "	list, err := v.list(ctx)\n", "	early, err := v.live(ctx)\n" +
-		"	v.Live = func(context.Context) (map[string]Held, error) { return early, err }\n	list, err := v.list(ctx)\n",
+	{"records before the list", "visit.go", "	list, err := v.backend.list(ctx)\n", "	early, err := v.live(ctx)\n" +
+		"	v.Live = func(context.Context) (map[string]Held, error) { return early, err }\n	list, err := v.backend.list(ctx)\n",
 		"TestInstancesThatAreMadeMeanwhile", ""},
 	{"a failed list believed", "visit.go", "	if err != nil {\n		p.Err = err\n		return p, nil\n	}\n", "", "TestAProviderThatCannotBeListed", ""},
 	{"any age", "judge.go", "case v.Created.After(j.youngest):", "case false:", "TestVerdicts", ""},
