@@ -86,6 +86,9 @@ func TestRefusals(t *testing.T) {
 
 		{name: "flag that is negative", args: []string{"run", "-f", "{file}", "--drift-poll", "-5s"}, code: 2, want: "must be positive"},
 		{name: "flag that is no duration", args: []string{"run", "-f", "{file}", "--drift-poll", "5"}, code: 2, want: "must be a duration such as 30s"},
+		{name: "a longest rest below the first", args: []string{"run", "-f", "{file}", "--cooldown-window", "7h"}, code: 2, want: "--max-cooldown 6h is below --cooldown-window 7h"},
+		{name: "rests that shrink", args: []string{"run", "-f", "{file}", "--cooldown-factor", "0.5"}, code: 2, want: "--cooldown-factor must be 1 to 1000, not 0.5"},
+		{name: "no policy", args: []string{"run", "-f", "{file}", "--lease-policy", "cheapest"}, code: 2, want: "must be one of fastest, fewest-active, random, spread"},
 		{name: "flags that contradict", args: []string{"run", "-f", "{file}", "--lease-ttl", "2h"}, code: 2, want: "--lease-ttl 2h is above --max-lease-ttl 1h"},
 		{name: "checks at all times", args: []string{"run", "-f", "{file}", "--provider-check-interval", "5s"}, code: 2, want: "--provider-check-interval must be at least 10s, or 0 for off"},
 		{name: "checks longer than their interval", args: []string{"run", "-f", "{file}", "--provider-check-timeout", "2m"}, code: 2, want: "--provider-check-timeout 2m is above --provider-check-interval 1m"},

@@ -49,7 +49,7 @@ func (s *standalone) join(o runOptions, c *manifest.Configuration, types map[str
 	for name, p := range providers {
 		providers[name] = provider.WithTracing(provider.WithRecorder(p, name, s.metrics), name, s.spans)
 	}
-	o.lease.Recorder, o.lease.Log = s.metrics, s.leases
+	o.lease.Recorder, o.lease.Log, o.lease.Policy = s.metrics, s.leases, policies()[o.policy]
 	s.fleet, err = fleet.New(fleet.Config{
 		Fleet:          s.store.Fleet(),
 		Store:          s.store,

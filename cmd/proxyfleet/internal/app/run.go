@@ -35,6 +35,7 @@ type runOptions struct {
 	traceProbes   bool
 
 	lease         lease.Config
+	policy        policy
 	healthWorkers int
 	intervals     fleet.Intervals
 
@@ -104,7 +105,11 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 
 	positive(flags, &o.lease.DefaultTTL, "lease-ttl", 5*time.Minute, "how long a lease lasts whose request does not say")
 	positive(flags, &o.lease.MaxTTL, "max-lease-ttl", time.Hour, "longest TTL that may be asked for")
-	positive(flags, &o.lease.CooldownWindow, "cooldown-window", 10*time.Minute, "how long a proxy rests from a target after a ban")
+	positive(flags, &o.lease.CooldownWindow, "cooldown-window", 10*time.Minute, "how long a proxy rests from a target after a first ban")
+	flags.Float64Var(&o.lease.CooldownFactor, "cooldown-factor", 2, "each further ban in a row makes the rest `N` times longer; 1 keeps it as it is")
+	positive(flags, &o.lease.MaxCooldown, "max-cooldown", 6*time.Hour, "longest rest after bans in a row")
+	o.policy = fewestActive
+	flags.TextVar(&o.policy, "lease-policy", o.policy, "`POLICY` by which proxies are offered: fewest-active, spread, fastest or random")
 	flags.IntVar(&o.healthWorkers, "health-workers", 8, "`N` probes may run at once")
 	o.addIntervals(flags)
 	o.addNets(flags)
@@ -150,14 +155,24 @@ func (o *runOptions) validate() error {
 		return misused("--allow-delete must not be negative")
 	case o.healthWorkers < 1:
 		return misused("--health-workers must be at least 1")
-	case o.lease.DefaultTTL > o.lease.MaxTTL:
-		return misused("--lease-ttl %s is above --max-lease-ttl %s", shortDuration(o.lease.DefaultTTL), shortDuration(o.lease.MaxTTL))
 	case o.checkInterval > 0 && o.checkInterval < leastCheckInterval:
 		return misused("--provider-check-interval must be at least %s, or 0 for off", shortDuration(leastCheckInterval))
 	case o.checkInterval > 0 && o.checkTimeout > o.checkInterval:
 		return misused("--provider-check-timeout %s is above --provider-check-interval %s", shortDuration(o.checkTimeout), shortDuration(o.checkInterval))
 	case o.intervals.FirstRetry > o.intervals.LastRetry:
 		return misused("--first-retry %s is above --last-retry %s", shortDuration(o.intervals.FirstRetry), shortDuration(o.intervals.LastRetry))
+	}
+	return o.validateLeases()
+}
+
+func (o *runOptions) validateLeases() error {
+	switch {
+	case o.lease.MaxCooldown < o.lease.CooldownWindow:
+		return misused("--max-cooldown %s is below --cooldown-window %s", shortDuration(o.lease.MaxCooldown), shortDuration(o.lease.CooldownWindow))
+	case !(o.lease.CooldownFactor >= 1 && o.lease.CooldownFactor <= 1000): // NaN is neither
+		return misused("--cooldown-factor must be 1 to 1000, not %v", o.lease.CooldownFactor)
+	case o.lease.DefaultTTL > o.lease.MaxTTL:
+		return misused("--lease-ttl %s is above --max-lease-ttl %s", shortDuration(o.lease.DefaultTTL), shortDuration(o.lease.MaxTTL))
 	}
 	return nil
 }
