@@ -8,7 +8,7 @@ type Recorder interface {
 	// LeaseGranted is called for each new lease.
 	LeaseGranted()
 	// LeaseRefused is called for each request that found no proxy. The reason is what kept most of those that match:
-	// unhealthy, at_capacity or in_cooldown, and no_proxy if none matches.
+	// unhealthy, at_capacity or in_cooldown, and no_proxy if none matches, or if those that are free are too few.
 	LeaseRefused(reason string)
 	// LeaseWaited is called for each request that had to wait, when its wait is over, whatever its end. It alone is called
 	// without the lock, by many goroutines at once.

@@ -19,7 +19,7 @@ func newLeases() *leases {
 			Namespace: namespace,
 			Name:      "lease_requests_total",
 			Help: "Leases that were asked for, by outcome: granted, or what kept most of the proxies that match: " +
-				"unhealthy, at_capacity, in_cooldown; no_proxy if none matches.",
+				"unhealthy, at_capacity, in_cooldown; no_proxy if none matches, or if those that are free are too few.",
 		}, []string{"outcome"}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace,
