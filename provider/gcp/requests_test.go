@@ -18,10 +18,14 @@ import (
 	"github.com/proxyfleet/fleet/provider/gcp/gcptest"
 )
 
-// inMemory hands requests to a cloud without a network, so that hours pass at once.
+// inMemory hands requests to a cloud without a network, so that hours pass at once. As a real transport does, it sends nothing
+// for who has gone.
 type inMemory struct{ cloud http.Handler }
 
 func (m inMemory) RoundTrip(r *http.Request) (answer *http.Response, err error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
 	if r.Body == nil {
 		r.Body = http.NoBody
 	}
