@@ -124,7 +124,7 @@ var house = rules{
 	},
 
 	later: []string{
-		"./controller", "./api/v1alpha1",
+		"./controller",
 		"./provider/pod", "./provider/kvm2",
 	},
 }
