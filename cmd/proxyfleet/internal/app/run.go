@@ -19,6 +19,7 @@ import (
 // runOptions are what the flags of run say.
 type runOptions struct {
 	documents
+	cluster       clusterOptions
 	leases        string
 	documentsPoll time.Duration
 	allowDelete   int
@@ -64,8 +65,14 @@ that outlive the process run on.`,
   proxyfleet run -f fleet.yaml --listen :8090 --token-file token --tls-cert-file cert.pem --tls-key-file key.pem`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.cluster.refuseForeign(cmd.Flags().Changed); err != nil {
+				return err
+			}
 			if err := o.validate(); err != nil {
 				return err
+			}
+			if o.cluster.kubernetes {
+				return errors.New("--kubernetes is not part of this build yet")
 			}
 			log := logging.New(cmd.ErrOrStderr(), o.logFormat, o.logLevel)
 			s, err := open(cmd.Context(), o, types, log)
@@ -89,6 +96,7 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.leases, "leases", "", "`FILE` of leases and cooldowns (default: the state file's name with the extension .leases.db)")
 	flags.IntVar(&o.allowDelete, "allow-delete", 0, "`N` proxies may vanish from the documents at the start (default: 3, or a fifth of them)")
 	positive(flags, &o.documentsPoll, "documents-poll", time.Second, "polling interval of the files; a change is applied when two find the same")
+	o.cluster.addFlags(flags)
 
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8090", "`ADDRESS` of the HTTP API; port 0 takes a free one")
 	flags.StringVar(&o.tokenFile, "token-file", "", "`FILE` with the token that callers must know (default: the value of PROXYFLEET_TOKEN)")
@@ -143,12 +151,10 @@ const leastCheckInterval = 10 * time.Second
 
 // validate refuses flags that do not go together.
 func (o *runOptions) validate() error {
-	if err := o.documents.validate(); err != nil {
+	if err := o.validateSource(); err != nil {
 		return err
 	}
 	switch {
-	case o.leasesPath() == o.statePath():
-		return misused("--leases and --state must be two files")
 	case (o.certFile == "") != (o.keyFile == ""):
 		return misused("--tls-cert-file and --tls-key-file go together")
 	case o.allowDelete < 0:
@@ -163,6 +169,20 @@ func (o *runOptions) validate() error {
 		return misused("--first-retry %s is above --last-retry %s", shortDuration(o.intervals.FirstRetry), shortDuration(o.intervals.LastRetry))
 	}
 	return o.validateLeases()
+}
+
+// validateSource refuses flags that do not say where what is declared comes from, and where what is known goes.
+func (o *runOptions) validateSource() error {
+	if o.cluster.kubernetes {
+		return o.cluster.validate(o.listen)
+	}
+	if err := o.documents.validate(); err != nil {
+		return err
+	}
+	if o.leasesPath() == o.statePath() {
+		return misused("--leases and --state must be two files")
+	}
+	return nil
 }
 
 func (o *runOptions) validateLeases() error {
