@@ -77,7 +77,7 @@ func (b *bed) testDriver(t testing.TB) *driver {
 	d := &driver{bed: b, relay: relay, socket: socket, url: b.serve(t, content(blankImage))}
 	d.calm()
 	host := libvirt.Host{Name: "one", Address: b.Address, User: b.User, Socket: socket, URI: "test:///default"}
-	d.conn, err = libvirt.Dial(t.Context(), host, &libvirt.Login{KeyFile: b.KeyFile(), KnownHostsFile: b.KnownHostsFile()}, nil)
+	d.conn, err = libvirt.Dial(t.Context(), host, &libvirt.Login{KeyFile: b.KeyFile(), KnownHostsFile: b.KnownHostsFile()}, libvirt.Budgets{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

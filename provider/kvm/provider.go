@@ -55,14 +55,7 @@ func New(env provider.Environment, raw json.RawMessage) (provider.Provider, erro
 // Check asks every host at once, over the connection that all calls share. That connection is not the check's to close: a check
 // that takes too long is left to itself, and until it has ended the host is not asked again.
 func (p *machines) Check(ctx context.Context) []provider.TargetStatus {
-	hosts := p.Hosts()
-	all := make([]provider.TargetStatus, len(hosts))
-	var group sync.WaitGroup
-	for i, h := range hosts {
-		group.Go(func() { all[i] = p.checkHost(ctx, h.Name) })
-	}
-	group.Wait()
-	return all
+	return p.CheckAll(func(host string) provider.TargetStatus { return p.checkHost(ctx, host) })
 }
 
 func (p *machines) checkHost(ctx context.Context, host string) provider.TargetStatus {

@@ -4,11 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	golibvirt "github.com/digitalocean/go-libvirt"
 
 	"github.com/proxyfleet/fleet/provider"
 )
+
+// CheckAll has all hosts judged at once.
+func (p *Provider) CheckAll(judge func(host string) provider.TargetStatus) []provider.TargetStatus {
+	all := make([]provider.TargetStatus, len(p.config.Hosts))
+	var group sync.WaitGroup
+	for i, h := range p.config.Hosts {
+		group.Go(func() { all[i] = judge(h.Name) })
+	}
+	group.Wait()
+	return all
+}
 
 // CheckHost says over a connection to a host whether machines could be made there.
 func (p *Provider) CheckHost(ctx context.Context, c *Conn, host string) provider.TargetStatus {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	golibvirt "github.com/digitalocean/go-libvirt"
 	"golang.org/x/crypto/ssh"
@@ -20,6 +21,7 @@ type Conn struct {
 	client  *ssh.Client
 	libvirt *golibvirt.Libvirt
 	version string
+	budgets Budgets
 	watch   Watch
 
 	once   sync.Once
@@ -29,10 +31,37 @@ type Conn struct {
 // Call is one call of libvirt: the name that it has in go-libvirt, and what it is about.
 type Call struct {
 	RPC, Host, Domain, Pool, Volume string
+	// budget bounds it where that of its RPC does not.
+	budget time.Duration
 }
 
-// Watch is told of each call before it is sent. The call is made with the context that it returns, which may end sooner, and done
-// is told how it ended.
+// Budgets bound what is asked of a host, whatever time a context leaves. What outlives its budget is a context's end: the connection
+// goes with it.
+type Budgets struct {
+	// Dial bounds a dial: the connection, the handshake and libvirtd's first answers together. Defaults to 10 seconds.
+	Dial time.Duration
+	// RPC bounds each call but those below. Defaults to no bound.
+	RPC time.Duration
+	// Start bounds the start of a machine. Defaults to no bound.
+	Start time.Duration
+	// Seed bounds the upload of a seed. Defaults to no bound.
+	Seed time.Duration
+	// Image bounds one transfer of an image as a whole. Defaults to 1 hour.
+	Image time.Duration
+}
+
+// of is the budget of a call.
+func (b Budgets) of(what Call) time.Duration {
+	switch what.RPC {
+	case "DomainCreate":
+		return b.Start
+	case "StorageVolUpload":
+		return what.budget
+	}
+	return b.RPC
+}
+
+// Watch is told of each call before it is sent. The call is made with the context that it returns, and done is told how it ended.
 type Watch func(ctx context.Context, c Call) (_ context.Context, done func(error))
 
 // Version is that of libvirt on the host.
@@ -63,11 +92,25 @@ func call[T any](ctx context.Context, c *Conn, what Call, send func(*golibvirt.L
 		what.Host = c.host.Name
 		ctx, done = c.watch(ctx, what)
 	}
-	answer, err := await(ctx, c, send)
+	answer, err := within(ctx, c, c.budgets.of(what), send)
 	if err != nil {
 		err = &CallError{Call: what, Err: err}
 	}
 	done(err)
+	return answer, err
+}
+
+// within makes a call that may take no longer than a budget, if there is one.
+func within[T any](ctx context.Context, c *Conn, budget time.Duration, send func(*golibvirt.Libvirt) (T, error)) (T, error) {
+	if budget <= 0 {
+		return await(ctx, c, send)
+	}
+	bound, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	answer, err := await(bound, c, send)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("no answer came within %v: %w", budget, err)
+	}
 	return answer, err
 }
 

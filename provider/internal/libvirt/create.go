@@ -65,23 +65,24 @@ type built struct {
 
 // build makes what is lacking for a machine to run, and starts it.
 func (p *Provider) build(ctx context.Context, c *Conn, m machine, b *built) (provider.Instance, error) {
-	pool, err := c.runningPool(ctx, m.host.Pool)
+	pool, err := p.pool(ctx, c, m.host.Pool)
 	if err != nil {
-		return provider.Instance{}, err
-	}
-	if err := p.room(pool, m); err != nil {
 		return provider.Instance{}, err
 	}
 	image, ok, err := c.image(ctx, pool, m.image)
 	if err != nil {
 		return provider.Instance{}, err
 	}
-	if !ok {
-		return p.onItsWay(m)
-	}
 	size, err := m.diskSize(image)
 	if err != nil {
 		return provider.Instance{}, err
+	}
+	room, err := p.room(pool, m, size)
+	if err != nil {
+		return provider.Instance{}, err
+	}
+	if !ok {
+		return p.onItsWay(m, room)
 	}
 	if b == nil {
 		if b, err = p.define(ctx, c, m); err != nil {
@@ -97,28 +98,44 @@ func (p *Provider) build(ctx context.Context, c *Conn, m machine, b *built) (pro
 	return provider.Instance{ID: m.id(), Incarnation: incarnation(b.domain), Marks: b.marks.Marks, Created: b.marks.Created, State: provider.Provisioning}, nil
 }
 
-// onItsWay says that an image is being fetched, for as long as it is.
-func (p *Provider) onItsWay(m machine) (provider.Instance, error) {
-	progress, err := p.images.ask(m.host, m.image)
+// onItsWay says that an image is being fetched, for as long as it is. So much room must be left when it is there.
+func (p *Provider) onItsWay(m machine, room uint64) (provider.Instance, error) {
+	progress, err := p.images.ask(m.host, m.image, room)
 	if err != nil {
 		return provider.Instance{}, err
 	}
 	return provider.Instance{ID: m.id(), Marks: m.request.Marks, State: provider.Provisioning, Reason: ImageTransfer, Message: progress}, nil
 }
 
+// pool returns a pool that can be used. If its room matters, libvirt is first made to look how much there is: else it knows how
+// much there was when it last looked. One that is worked on cannot be looked at, and is known well enough.
+func (p *Provider) pool(ctx context.Context, c *Conn, name string) (Pool, error) {
+	pool, err := c.runningPool(ctx, name)
+	if err != nil || !p.policy.CheckRoom {
+		return pool, err
+	}
+	if err := c.Refresh(ctx, pool); err != nil && !code(err, golibvirt.ErrInternalError) {
+		return pool, err
+	}
+	return c.runningPool(ctx, name)
+}
+
 // seedRoom is more than a seed takes.
 const seedRoom = 16 << 20
 
-// room says whether a pool has room for what is about to be made.
-func (p *Provider) room(pool Pool, m machine) error {
-	need := uint64(m.request.Placement.DiskSizeGb)<<30 + seedRoom
-	if p.policy.CheckRoom && pool.Available < need {
-		return wrong(provider.ErrQuotaExceeded, PoolFull, "pool %s has %d MiB left, and %d are needed", m.host.Pool, pool.Available>>20, need>>20)
+// room is what a disk of some size and a seed take in a pool, if that matters. It is an error where that is more than there is.
+func (p *Provider) room(pool Pool, m machine, disk uint64) (uint64, error) {
+	if !p.policy.CheckRoom {
+		return 0, nil
 	}
-	return nil
+	need := disk + seedRoom
+	if need > pool.Available {
+		return 0, wrong(provider.ErrQuotaExceeded, PoolFull, "pool %s has %d MiB left, and %d are needed", m.host.Pool, pool.Available>>20, need>>20)
+	}
+	return need, nil
 }
 
-// diskSize is that of the request, or else of the image.
+// diskSize is that of the request, or else of the image, once it is there.
 func (m machine) diskSize(image libvirtxml.StorageVolume) (uint64, error) {
 	size := uint64(m.request.Placement.DiskSizeGb) << 30
 	if image.Capacity == nil {
@@ -177,7 +194,7 @@ func (p *Provider) fill(ctx context.Context, c *Conn, m machine, pool Pool, b *b
 			return err
 		}
 	}
-	return c.Upload(ctx, pool, m.seed(), bytes.NewReader(iso), uint64(len(iso)))
+	return c.Upload(ctx, pool, m.seed(), bytes.NewReader(iso), uint64(len(iso)), p.policy.Budgets.Seed)
 }
 
 // startFailure says of an error that has no better reason that it came from a start.

@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ type Host struct {
 	URI    string
 }
 
-// dialTime bounds a dial: the connection, the handshake and libvirtd's first answers together.
+// dialTime bounds a dial that has no other budget.
 const dialTime = 10 * time.Second
 
 // DialError is why a host cannot be used.
@@ -62,9 +63,9 @@ func dialError(reason, format string, args ...any) *DialError {
 }
 
 // Dial connects to the libvirtd of a host. It gives up when ctx ends, and leaves nothing behind then. The error is a [DialError]
-// or that of ctx. Watch may be nil.
-func Dial(ctx context.Context, h Host, login *Login, watch Watch) (*Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
+// or that of ctx. The budgets and the watch are of the calls of the connection; watch may be nil.
+func Dial(ctx context.Context, h Host, login *Login, budgets Budgets, watch Watch) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(budgets.Dial, dialTime))
 	defer cancel()
 	config, err := login.config(h)
 	if err != nil {
@@ -77,7 +78,8 @@ func Dial(ctx context.Context, h Host, login *Login, watch Watch) (*Conn, error)
 	}
 	// Neither the handshake nor libvirtd's first answers have a deadline of their own.
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
-	c, err := handshake(ctx, raw, h, config)
+	c := &Conn{host: h, raw: raw, budgets: budgets, watch: watch, closed: make(chan struct{})}
+	err = c.handshake(ctx, config)
 	if !stop() && err == nil {
 		c.Close()
 		err = dialError(HostUnreachable, "%w", ctx.Err())
@@ -86,7 +88,6 @@ func Dial(ctx context.Context, h Host, login *Login, watch Watch) (*Conn, error)
 		_ = raw.Close()
 		return nil, timedOut(ctx, err)
 	}
-	c.watch = watch
 	return c, nil
 }
 
@@ -102,35 +103,34 @@ func timedOut(ctx context.Context, err error) error {
 	return dialError(reason, "%s did not answer in time: %w", silent, ctx.Err())
 }
 
-// handshake opens SSH on a connection and libvirt on that. The caller closes raw after an error.
-func handshake(ctx context.Context, raw net.Conn, h Host, config *ssh.ClientConfig) (*Conn, error) {
-	sshConn, channels, requests, err := ssh.NewClientConn(raw, h.Address, config)
+// handshake opens SSH on a connection and libvirt on that. The caller closes the raw connection after an error.
+func (c *Conn) handshake(ctx context.Context, config *ssh.ClientConfig) error {
+	sshConn, channels, requests, err := ssh.NewClientConn(c.raw, c.host.Address, config)
 	if err != nil {
-		return nil, refusal(err)
+		return refusal(err)
 	}
-	client := ssh.NewClient(sshConn, channels, requests)
-	forwarded, err := client.DialContext(ctx, "unix", h.Socket)
+	c.client = ssh.NewClient(sshConn, channels, requests)
+	forwarded, err := c.client.DialContext(ctx, "unix", c.host.Socket)
 	if err != nil {
-		_ = client.Close()
-		return nil, dialError(SocketRefused, "%s is not reachable for user %s: look whether libvirtd runs, whether the user may use that "+
-			"socket (group libvirt), and whether sshd has AllowStreamLocalForwarding: %w", h.Socket, h.User, err)
+		_ = c.client.Close()
+		return dialError(SocketRefused, "%s is not reachable for user %s: look whether libvirtd runs, whether the user may use that "+
+			"socket (group libvirt), and whether sshd has AllowStreamLocalForwarding: %w", c.host.Socket, c.host.User, err)
 	}
-	l := golibvirt.NewWithDialer(dialers.NewAlreadyConnected(&framedConn{Conn: forwarded}))
-	if err := l.ConnectToURI(golibvirt.ConnectURI(h.URI)); err != nil {
-		_ = client.Close()
-		return nil, opening(err)
+	c.libvirt = golibvirt.NewWithDialer(dialers.NewAlreadyConnected(&framedConn{Conn: forwarded}))
+	if err := c.libvirt.ConnectToURI(golibvirt.ConnectURI(c.host.URI)); err != nil {
+		_ = c.client.Close()
+		return opening(err)
 	}
-	c := &Conn{host: h, raw: raw, client: client, libvirt: l, closed: make(chan struct{})}
 	go c.closeWithLibvirt()
 	// The version is asked for at once: this also orders what go-libvirt wrote while it connected before what its reader reads
 	// when it ends.
-	version, err := l.ConnectGetLibVersion()
+	version, err := call(ctx, c, Call{RPC: "ConnectGetLibVersion"}, func(l *golibvirt.Libvirt) (uint64, error) { return l.ConnectGetLibVersion() })
 	if err != nil {
 		c.Close()
-		return nil, opening(err)
+		return opening(err)
 	}
 	c.version = fmt.Sprintf("%d.%d.%d", version/1_000_000, version/1_000%1_000, version%1_000)
-	return c, nil
+	return nil
 }
 
 // opening is why libvirtd did not open what the URI says.

@@ -28,11 +28,12 @@ type Policy struct {
 	KeepLogin bool
 	// PermanentDials are the reasons of a [DialError] that somebody has to see to, and that therefore are permanent.
 	PermanentDials []string
-	// CheckRoom asks before any volume is made whether the pool has room for the disk and the seed.
+	// CheckRoom asks before any volume is made whether the pool has room for the image, if it is not there yet, the disk and the
+	// seed together.
 	CheckRoom bool
-	// ImageTime bounds one transfer of an image. Defaults to 1 hour.
-	ImageTime time.Duration
-	// Watch is told of each call of libvirt, and may bound it. May be nil.
+	// Budgets bound what is asked of a host.
+	Budgets Budgets
+	// Watch is told of each call of libvirt. May be nil.
 	Watch Watch
 	// WatchDial is told of each dial. May be nil.
 	WatchDial func(ctx context.Context, host string) (_ context.Context, done func(error))
@@ -93,7 +94,8 @@ func (p *Provider) Dial(ctx context.Context, host string) (*Conn, error) {
 	if p.policy.WatchDial != nil {
 		ctx, done = p.policy.WatchDial(ctx, host)
 	}
-	c, err := Dial(ctx, Host{Name: h.Name, Address: h.Address, User: h.User, Socket: h.Socket, URI: h.URI}, p.logins[host], p.policy.Watch)
+	c, err := Dial(ctx, Host{Name: h.Name, Address: h.Address, User: h.User, Socket: h.Socket, URI: h.URI}, p.logins[host],
+		p.policy.Budgets, p.policy.Watch)
 	done(err)
 	return c, err
 }
@@ -118,9 +120,12 @@ func (p *Provider) Delays() provider.Delays {
 	return provider.Delays{Call: 30 * time.Second, Settle: time.Minute}
 }
 
-func (p *Provider) transfer(h HostConfig, i Image) *transfer {
-	return &transfer{image: i, host: h, owner: p.owner, http: p.http, most: cmp.Or(p.policy.ImageTime, imageTime), watch: p.policy.WatchImage,
-		dial: func(ctx context.Context) (*Conn, error) { return p.Dial(ctx, h.Name) }}
+// transfer is one of an image, after which so much room must be left.
+func (p *Provider) transfer(h HostConfig, i Image, room uint64) *transfer {
+	return &transfer{
+		image: i, host: h, room: room, owner: p.owner, http: p.http, most: cmp.Or(p.policy.Budgets.Image, imageTime), watch: p.policy.WatchImage,
+		dial: func(ctx context.Context) (*Conn, error) { return p.Dial(ctx, h.Name) },
+	}
 }
 
 // Plan looks the request up in the configuration.

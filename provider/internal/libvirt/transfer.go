@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	golibvirt "github.com/digitalocean/go-libvirt"
+
 	"github.com/proxyfleet/fleet/provider"
 )
 
@@ -37,9 +39,11 @@ type transfer struct {
 	image Image
 	host  HostConfig
 	owner string
-	dial  func(context.Context) (*Conn, error)
-	http  *http.Client
-	// most bounds the whole of it, and watch is told of it; see [Policy].
+	// room is what must be left in the pool when it has arrived.
+	room uint64
+	dial func(context.Context) (*Conn, error)
+	http *http.Client
+	// most bounds the whole of it, and watch is told of it; see [Budgets] and [Policy].
 	most  time.Duration
 	watch func(ctx context.Context, host, image string) (_ context.Context, done func(error))
 
@@ -121,8 +125,9 @@ func (t *transfer) fetch(ctx context.Context, c *Conn, p Pool, name string) erro
 		return err
 	}
 	defer func() { _ = body.Close() }()
-	if size > p.Available {
-		return wrong(provider.ErrQuotaExceeded, PoolFull, "image %s has %d MiB, and pool %s has %d MiB left", t.image.Name, size>>20, t.host.Pool, p.Available>>20)
+	if need := size + t.room; need > p.Available {
+		return wrong(provider.ErrQuotaExceeded, PoolFull, "pool %s has %d MiB left, and %d are needed: %d of them for image %s",
+			t.host.Pool, p.Available>>20, need>>20, size>>20, t.image.Name)
 	}
 	if err := c.CreateVolume(ctx, p, blankVolume(name, size)); err != nil {
 		return err
@@ -132,7 +137,7 @@ func (t *transfer) fetch(ctx context.Context, c *Conn, p Pool, name string) erro
 	})
 	defer stalled.Stop()
 	source := &source{r: body, sum: sha.New(), moved: &t.moved, alive: func() { stalled.Reset(stallTime) }}
-	err = c.Upload(ctx, p, name, source, size)
+	err = c.Upload(ctx, p, name, source, size, 0)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -151,7 +156,7 @@ func (t *transfer) fetch(ctx context.Context, c *Conn, p Pool, name string) erro
 
 // finish has the host look at what it has, and then says that it is complete.
 func (t *transfer) finish(ctx context.Context, c *Conn, p Pool, name string, size uint64) error {
-	if err := c.Refresh(ctx, p); err != nil {
+	if err := c.refreshIdle(ctx, p); err != nil {
 		return err
 	}
 	v, err := c.Volume(ctx, p, name)
@@ -165,6 +170,23 @@ func (t *transfer) finish(ctx context.Context, c *Conn, p Pool, name string, siz
 		return wrong(provider.ErrTransient, ImageTruncated, "of image %s %d bytes arrived at the host, of %d", t.image.Name, v.Physical.Value, size)
 	}
 	return c.CreateVolume(ctx, p, blankVolume(name+complete, 0))
+}
+
+// refreshIdle has libvirt look at what is in a pool, again if it fails: while another volume is being made there it refuses, under a
+// number that it has for much else, and that is no reason to throw an image away.
+func (c *Conn) refreshIdle(ctx context.Context, p Pool) error {
+	const attempts = 10
+	for i := 1; ; i++ {
+		err := c.Refresh(ctx, p)
+		if !code(err, golibvirt.ErrInternalError) || i == attempts {
+			return err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // get asks for the image.

@@ -9,7 +9,7 @@ import (
 // transfers are the images that are on their way. What asks for one does not wait for it.
 type transfers struct {
 	logger *slog.Logger
-	begin  func(HostConfig, Image) *transfer
+	begin  func(_ HostConfig, _ Image, room uint64) *transfer
 	// wake has a token when there may be a transfer that nobody runs.
 	wake chan struct{}
 
@@ -26,26 +26,27 @@ type job struct {
 	err      error
 }
 
-func newTransfers(logger *slog.Logger, begin func(HostConfig, Image) *transfer) *transfers {
+func newTransfers(logger *slog.Logger, begin func(HostConfig, Image, uint64) *transfer) *transfers {
 	return &transfers{logger: logger, begin: begin, wake: make(chan struct{}, 1), byKey: map[transferKey]*job{}}
 }
 
-// ask says how far a transfer is, and has it begin if need be. The error is what the last one failed with; it is told once, and
-// whoever asks again has another one begin.
-func (t *transfers) ask(h HostConfig, i Image) (progress string, _ error) {
+// ask says how far a transfer is, and has it begin if need be, for somebody who needs so much room when it has arrived. The error is
+// what the last one failed with; it is told once, and whoever asks again has another one begin. So has who asks for less room, for
+// whom it may not fail.
+func (t *transfers) ask(h HostConfig, i Image, room uint64) (progress string, _ error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := transferKey{h.Name, i.SHA256}
 	j, ok := t.byKey[key]
 	if ok && j.ended {
 		delete(t.byKey, key)
-		if j.err != nil {
+		if j.err != nil && room >= j.transfer.room {
 			return "", j.err
 		}
 		ok = false
 	}
 	if !ok {
-		j = &job{transfer: t.begin(h, i)}
+		j = &job{transfer: t.begin(h, i, room)}
 		t.byKey[key] = j
 		select {
 		case t.wake <- struct{}{}:

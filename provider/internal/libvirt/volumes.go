@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"time"
 
 	golibvirt "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
@@ -105,18 +106,18 @@ func (c *Conn) DeleteVolume(ctx context.Context, p Pool, name string) error {
 	return err
 }
 
-// Upload writes size bytes from r into a volume. Libvirt takes fewer, or more than fit, without a word; so both are errors here. A
-// reader that blocks must end with ctx.
-func (c *Conn) Upload(ctx context.Context, p Pool, name string, r io.Reader, size uint64) error {
+// Upload writes size bytes from r into a volume, within a budget if it has one. Libvirt takes fewer, or more than fit, without a
+// word; so both are errors here. A reader that blocks must end with ctx.
+func (c *Conn) Upload(ctx context.Context, p Pool, name string, r io.Reader, size uint64, budget time.Duration) error {
 	handle, err := c.volume(ctx, p, name)
 	if err != nil {
 		return err
 	}
 	exact := &exactReader{r: r, left: size}
-	err = act(ctx, c, Call{RPC: "StorageVolUpload", Pool: p.handle.Name, Volume: name}, func(l *golibvirt.Libvirt) error {
+	what := Call{RPC: "StorageVolUpload", Pool: p.handle.Name, Volume: name, budget: budget}
+	return act(ctx, c, what, func(l *golibvirt.Libvirt) error {
 		return l.StorageVolUpload(handle, exact, 0, size, 0)
 	})
-	return err
 }
 
 // exactReader fails unless it reads as many bytes as were announced, and no more.
