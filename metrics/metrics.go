@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -28,16 +29,14 @@ const scrapesAtOnce = 8
 // Metrics counts what the parts of a fleet tell. It is their Recorder, one for all, and may be used concurrently. Besides
 // the Recorders named below it fulfils the one of the fleet.
 type Metrics struct {
+	*Process
 	*leases
 	*probes
 	*calls
 	*passes
 	*sweeps
-	*requests
 
-	registry *prometheus.Registry
-	log      *slog.Logger
-	known    providers
+	fleet []prometheus.Collector // the series that are the fleet's
 }
 
 var (
@@ -62,35 +61,76 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// New makes the metrics of a fleet. It fails when the registry has some of the series already.
+// New makes the metrics of a process that keeps a fleet all the time. It fails when the registry has some of the series
+// already.
 func New(c Config) (*Metrics, error) {
-	known := newProviders(c.Providers)
-	m := &Metrics{
-		leases:   newLeases(),
-		probes:   newProbes(),
-		calls:    newCalls(known),
-		passes:   newPasses(known),
-		sweeps:   newSweeps(known),
-		requests: newRequests(),
-		registry: c.Registry,
-		log:      c.Logger,
-		known:    known,
+	p, err := NewProcess(c)
+	if err != nil {
+		return nil, err
 	}
-	series := []prometheus.Collector{m.leases, m.probes, m.calls, m.passes, m.sweeps, m.requests, buildInfo(c.Version)}
-	if m.log == nil {
-		m.log = slog.New(slog.DiscardHandler)
-	}
-	if m.registry == nil {
-		m.registry = prometheus.NewRegistry()
-		series = append(series, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	}
-	return m, m.register(series...)
+	return p.NewFleet()
 }
 
-func (m *Metrics) register(series ...prometheus.Collector) error {
+// Process has the series of a process: its requests, its runtime and its release. It is the Recorder of the API, and may be
+// used concurrently.
+type Process struct {
+	requests *requests
+	registry *prometheus.Registry
+	log      *slog.Logger
+	known    providers
+}
+
+// NewProcess makes the metrics of a process that keeps a fleet at times only, such as a replica that leads for a term. It
+// fails when the registry has some of the series already.
+func NewProcess(c Config) (*Process, error) {
+	p := &Process{requests: newRequests(), registry: c.Registry, log: c.Logger, known: newProviders(c.Providers)}
+	series := []prometheus.Collector{p.requests, buildInfo(c.Version)}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	if p.registry == nil {
+		p.registry = prometheus.NewRegistry()
+		series = append(series, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	return p, p.register(series...)
+}
+
+// NewFleet adds the series of a fleet, which begin at zero. There is one fleet at a time: that before is to be forgotten
+// first.
+func (p *Process) NewFleet() (*Metrics, error) {
+	m := &Metrics{
+		Process: p,
+		leases:  newLeases(),
+		probes:  newProbes(),
+		calls:   newCalls(p.known),
+		passes:  newPasses(p.known),
+		sweeps:  newSweeps(p.known),
+	}
+	return m, m.add(m.leases, m.probes, m.calls, m.passes, m.sweeps)
+}
+
+// add registers series of the fleet.
+func (m *Metrics) add(series ...prometheus.Collector) error {
+	m.fleet = append(m.fleet, series...)
+	return m.register(series...)
+}
+
+// Forget takes the series of the fleet away, and what is read for them at each scrape. Those of the process stay.
+func (m *Metrics) Forget() {
+	for _, s := range m.fleet {
+		m.registry.Unregister(s)
+	}
+}
+
+// Requested counts a request that was answered.
+func (p *Process) Requested(route string, code int, took time.Duration) {
+	p.requests.requested(route, code, took)
+}
+
+func (p *Process) register(series ...prometheus.Collector) error {
 	var problems []error
 	for _, s := range series {
-		if err := m.registry.Register(s); err != nil {
+		if err := p.registry.Register(s); err != nil {
 			problems = append(problems, fmt.Errorf("metrics: %w", err))
 		}
 	}
@@ -100,11 +140,11 @@ func (m *Metrics) register(series ...prometheus.Collector) error {
 // Handler answers scrapes. What cannot be read is missing from the answer, logged, and counted in
 // promhttp_metric_handler_errors_total; the rest is there. Scrapes that come at once share one look at the fleet, and more
 // than 8 of them are refused with 503.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		ErrorLog:            slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
+func (p *Process) Handler() http.Handler {
+	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{
+		ErrorLog:            slog.NewLogLogger(p.log.Handler(), slog.LevelWarn),
 		ErrorHandling:       promhttp.ContinueOnError,
-		Registry:            m.registry,
+		Registry:            p.registry,
 		MaxRequestsInFlight: scrapesAtOnce,
 		CoalesceGather:      true,
 	})

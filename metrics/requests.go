@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// requests are the series of the HTTP API. It fulfils discovery.Recorder.
+// requests are the series of the HTTP API.
 type requests struct {
 	series
 	count    *prometheus.CounterVec
@@ -30,8 +30,8 @@ func newRequests() *requests {
 	return r
 }
 
-// Requested counts a request that was answered.
-func (r *requests) Requested(route string, code int, took time.Duration) {
+// requested counts a request that was answered.
+func (r *requests) requested(route string, code int, took time.Duration) {
 	r.count.WithLabelValues(route, strconv.Itoa(code)).Inc()
 	r.duration.WithLabelValues(route).Observe(took.Seconds())
 }

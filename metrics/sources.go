@@ -53,12 +53,12 @@ func (m *Metrics) Read(s Sources) error {
 		}, func() float64 { return float64(s.Cooldowns()) }))
 	}
 	if s.Queued != nil {
-		all = append(all, newQueued(s.Queued, m.known))
+		all = append(all, newQueued(s.Queued, m.Process.known))
 	}
 	if s.Checks != nil {
 		all = append(all, newChecks(s.Checks))
 	}
-	return m.register(all...)
+	return m.add(all...)
 }
 
 // readings are series that are read at each scrape.
