@@ -6,6 +6,9 @@ TESTFLAGS ?=
 FUZZTIME ?= 1m
 BENCH ?= .
 GOBUILD = CGO_ENABLED=0 go build -trimpath
+# What controller-gen writes below a folder: deep copies and CustomResourceDefinitions.
+GENERATE = go tool -modfile=tools/generate/go.mod controller-gen paths=./api/v1alpha1 \
+	object output:object:dir=$(1) crd output:crd:dir=$(1)/crds
 
 .DEFAULT_GOAL := help
 
@@ -49,12 +52,21 @@ fuzz: ## Run each fuzz target for FUZZTIME (1m).
 bench: ## Run the benchmarks that match BENCH (all).
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(TESTFLAGS) ./...
 
+.PHONY: generate
+generate: ## Generate the deep copies and CustomResourceDefinitions of the Kubernetes objects.
+	$(call GENERATE,api/v1alpha1)
+
 .PHONY: lint
-lint: ## Check formatting, go.mod and the linters' rules.
+lint: ## Check formatting, go.mod, the linters' rules, and that what is generated is up to date.
 	go mod tidy -diff
 	cd tools && go mod tidy -diff
+	cd tools/generate && go mod tidy -diff
 	cd examples/colly && go mod tidy -diff && go vet ./...
 	go tool -modfile=tools/go.mod golangci-lint run
+	rm -rf bin/_generated
+	$(call GENERATE,bin/_generated)
+	diff -r --exclude=kustomization.yaml bin/_generated/crds api/v1alpha1/crds
+	diff bin/_generated/zz_generated.deepcopy.go api/v1alpha1/zz_generated.deepcopy.go
 
 .PHONY: fmt
 fmt: ## Format the code.

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
+// +kubebuilder:validation:Enum=Managed;External;""
+
 // Mode says where a proxy comes from.
-//
-// +kubebuilder:validation:Enum=Managed;External
 type Mode string
 
 // The modes.
@@ -20,11 +20,28 @@ const (
 	External Mode = "External"
 )
 
+// The comments that begin with a plus sign are the schema of the Kubernetes object, for controller-gen. It refuses what
+// Validate and ValidateUpdate refuse, and the table in testdata/specs.yaml holds it to that. Zero and "" mean here what
+// they mean to Go, a field that is left out.
+//
+// +kubebuilder:validation:XValidation:rule="self.mode == 'External' || has(self.provider) && self.provider != ''",message="is required: the name of a configured provider",fieldPath=".provider"
+// +kubebuilder:validation:XValidation:rule="self.mode == 'External' || !has(self.endpoint)",message="is for mode External only: a Managed proxy gets its endpoint from its provider",fieldPath=".endpoint"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'External' || has(self.endpoint)",message="is required in mode External",fieldPath=".endpoint"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'External' || !has(self.provider) || self.provider == ''",message="is for mode Managed only: an External proxy exists already",fieldPath=".provider"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'External' || !has(self.placement) || self.placement.?zone.orValue('') == '' && self.placement.?machineType.orValue('') == '' && self.placement.?image.orValue('') == '' && self.placement.?diskSizeGb.orValue(0) == 0",message="is for mode Managed only: an External proxy exists already",fieldPath=".placement"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'External' || !has(self.cloudInit)",message="is for mode Managed only: an External proxy exists already",fieldPath=".cloudInit"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'External' || !has(self.port) || self.port == 0",message="is for mode Managed only: an External proxy exists already",fieldPath=".port"
+
 // Spec is what a proxy is declared to be. A field that is left out has the default that its comment gives.
 type Spec struct {
 	// Mode cannot be changed after creation. Defaults to Managed.
+	//
+	// +kubebuilder:default=Managed
+	// +kubebuilder:validation:XValidation:rule="(self == 'External') == (oldSelf == 'External')",message="cannot change; delete the proxy and declare it anew"
 	Mode Mode `json:"mode,omitempty"`
 	// Provider is the name of a configured provider. Managed only, and required there. An edit replaces the instance.
+	//
+	// +kubebuilder:validation:MaxLength=63
 	Provider string `json:"provider,omitempty"`
 	// Placement says where and on what the instance runs. Managed only; each provider says what it needs.
 	Placement Placement `json:"placement,omitzero"`
@@ -33,12 +50,23 @@ type Spec struct {
 	// Credentials name the user and password that the proxy asks for. Defaults to none.
 	Credentials *Credentials `json:"credentials,omitempty"`
 	// Port is where the proxy of an instance listens. Managed only. Defaults to 3128.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
 	// Endpoint is where an External proxy listens; required there and forbidden elsewhere.
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
 	// Attributes are what selectors match: at most 64 of them.
+	//
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k != '' && size(k) <= 63)",message="must have keys of 1 to 63 characters"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(self[k]) <= 256)",message="must have values of at most 256 characters"
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// MaxLeases is how many leases may be open at once. Defaults to 10.
+	//
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	MaxLeases int32 `json:"maxLeases,omitempty"`
 	// HealthCheck says how the proxy is probed. Its fields default to the fleet's.
 	HealthCheck HealthCheck `json:"healthCheck,omitzero"`
@@ -53,8 +81,12 @@ type Placement struct {
 	// Image is what the machine boots.
 	Image string `json:"image,omitempty"`
 	// DiskSizeGb is the size of the boot disk in GiB.
+	//
+	// +kubebuilder:validation:Minimum=0
 	DiskSizeGb int64 `json:"diskSizeGb,omitempty"`
 }
+
+// +kubebuilder:validation:XValidation:rule="(has(self.inline) && self.inline != '') != has(self.secretRef)",message="must have exactly one of inline and secretRef"
 
 // CloudInit holds user data, or says where it is. Exactly one of its fields is set.
 type CloudInit struct {
@@ -66,8 +98,16 @@ type CloudInit struct {
 
 // SecretKeyRef names one value of a Secret.
 type SecretKeyRef struct {
+	// Name is that of the Secret.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Name string `json:"name"`
-	Key  string `json:"key"`
+	// Key is that of the value.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^(\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*)$`
+	Key string `json:"key"`
 }
 
 // Credentials say where the user and password of a proxy are.
@@ -78,16 +118,28 @@ type Credentials struct {
 
 // CredentialsRef names the two values of a Secret that are a user and a password.
 type CredentialsRef struct {
+	// Name is that of the Secret.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Name string `json:"name"`
 	// UsernameKey defaults to username, as in Secrets of type kubernetes.io/basic-auth.
+	//
+	// +kubebuilder:default=username
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^(\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*)?$`
 	UsernameKey string `json:"usernameKey,omitempty"`
 	// PasswordKey defaults to password.
+	//
+	// +kubebuilder:default=password
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^(\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*)?$`
 	PasswordKey string `json:"passwordKey,omitempty"`
 }
 
-// Scheme is how a client speaks to a proxy.
-//
 // +kubebuilder:validation:Enum=http;https;socks5
+
+// Scheme is how a client speaks to a proxy.
 type Scheme string
 
 // The schemes of a proxy.
@@ -97,18 +149,30 @@ const (
 	SOCKS5 Scheme = "socks5"
 )
 
+// +kubebuilder:validation:XValidation:rule="!has(self.tls) || self.scheme == 'https'",message="is for scheme https only",fieldPath=".tls"
+
 // Endpoint is where an External proxy listens.
 type Endpoint struct {
 	Scheme Scheme `json:"scheme"`
-	Host   string `json:"host"`
-	Port   int32  `json:"port"`
+	// Host is a DNS name in ASCII or an IP address, without brackets.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self.matches('^[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_.])?$') || self.matches('^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?$') && isIP(self.split('%')[0].lowerAscii().replace(':ffff:', ':fffe:'))`,message="must be a host name or an IP address, without scheme, user, port or brackets"
+	Host string `json:"host"`
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
 	// TLS is how the certificate of an https proxy is verified. https only. Defaults to the system's roots.
 	TLS *TLS `json:"tls,omitempty"`
 }
 
+// +kubebuilder:validation:XValidation:rule="self.?ca.orValue('') == '' || !self.?insecureSkipVerify.orValue(false)",message="must not be set beside ca: one of them would have no effect",fieldPath=".insecureSkipVerify"
+
 // TLS says how a server's certificate is verified.
 type TLS struct {
 	// CA holds PEM certificates that are trusted instead of the system's roots.
+	//
+	// +kubebuilder:validation:Pattern=`^$|-----BEGIN CERTIFICATE-----`
 	CA string `json:"ca,omitempty"`
 	// ServerName is the name that the certificate must bear. Defaults to the host that is dialled.
 	ServerName string `json:"serverName,omitempty"`
@@ -119,16 +183,36 @@ type TLS struct {
 // HealthCheck says how a proxy is probed: a request for URL through the proxy.
 type HealthCheck struct {
 	// URL is http or https. Defaults to https://www.gstatic.com/generate_204.
+	//
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'[\pZ\p{Cc}]')`,message="must hold no blanks and no control characters: write a blank as %20"
+	// +kubebuilder:validation:XValidation:rule=`self == '' || isURL(self.split('#')[0]) && self.matches('^(?i:https?)://') && url(self.split('#')[0]).getHostname() != ''`,message="must be an absolute http or https URL, such as https://www.gstatic.com/generate_204"
+	// +kubebuilder:validation:XValidation:rule=`!self.matches('^[^/?#]*//[^/?#]*@')`,message="must not hold a user or password"
+	// +kubebuilder:validation:XValidation:rule=`!isURL(self.split('#')[0]) || [url(self.split('#')[0]).getHostname()].all(h, h == '' || size(h) <= 253 && (h.matches('^[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_.])?$') || h.matches('^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?$') && isIP(h.split('%')[0].lowerAscii().replace(':ffff:', ':fffe:'))))`,message="must have as its host an IP address or a name in ASCII of at most 253 bytes: write others in their xn-- form"
+	// +kubebuilder:validation:XValidation:rule=`!isURL(self.split('#')[0]) || [url(self.split('#')[0]).getPort()].all(p, p == '' || p.matches('^0*[1-9][0-9]{0,4}$') && int(p) <= 65535)`,message="must have a port from 1 to 65535, or none for that of its scheme"
 	URL string `json:"url,omitempty"`
 	// Interval is the time from one probe to the next, at least 1s. Defaults to 30s.
+	//
+	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1s')",message="must be at least 1s"
 	Interval Duration `json:"interval,omitempty"`
 	// Timeout bounds the whole probe. Defaults to 10s.
+	//
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be positive"
 	Timeout Duration `json:"timeout,omitempty"`
 	// SuccessThreshold is how many successes in a row make a proxy healthy. Defaults to 1.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	SuccessThreshold int32 `json:"successThreshold,omitempty"`
 	// FailureThreshold is how many failures in a row make it unhealthy. Defaults to 3.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	FailureThreshold int32 `json:"failureThreshold,omitempty"`
 	// ExpectedStatus are the status codes that count as success. Defaults to 204.
+	//
+	// +kubebuilder:validation:items:Minimum=200
+	// +kubebuilder:validation:items:Maximum=599
 	ExpectedStatus []int32 `json:"expectedStatus,omitempty"`
 	// TLS is how the target's certificate is verified, inside the tunnel. An empty one stands for the system's roots
 	// whatever the fleet has. Defaults to the system's roots.

@@ -35,6 +35,9 @@ type Status struct {
 	Format int32 `json:"format,omitempty"`
 	Phase  Phase `json:"phase,omitempty"`
 	// Conditions are sorted by type; there is at most one of each.
+	//
+	// +listType=map
+	// +listMapKey=type
 	Conditions []Condition `json:"conditions,omitempty"`
 	Instance   Instance    `json:"instance,omitzero"`
 	// LatencyMillis is how long the last probe that was reported took, in milliseconds.

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// Time is an instant to the second, the precision that every store keeps. The zero value is no time; the first second of
-// 1970 cannot be told from it. It is written as RFC 3339 in UTC.
-//
 // +kubebuilder:validation:Type=string
 // +kubebuilder:validation:Format=date-time
+// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$`
+
+// Time is an instant to the second, the precision that every store keeps. The zero value is no time; the first second of
+// 1970 cannot be told from it. It is written as RFC 3339 in UTC.
 type Time struct{ unix int64 }
 
 // At returns t to the second below.
@@ -70,9 +71,10 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Duration is a length of time, written as Go writes it: "30s", "1m30s".
-//
 // +kubebuilder:validation:Type=string
+// +kubebuilder:validation:Pattern=`^\+?(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+
+// Duration is a length of time, written as Go writes it: "30s", "1m30s".
 type Duration time.Duration
 
 // String returns d as Go writes it.

@@ -36,15 +36,19 @@ const (
 	maxAttributes     = 64
 	maxAttributeKey   = 63
 	maxAttributeValue = 256
+	maxHost           = 253
+	maxSecretName     = 253
+	maxURL            = 2048
 	minInterval       = Duration(time.Second)
 )
 
 var (
-	label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	label     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 	// hostName is a DNS name or an IPv4 address.
-	hostName  = regexp.MustCompile(`^[A-Za-z0-9_]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9_.])?$`)
+	hostName  = regexp.MustCompile(`^[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_.])?$`)
 	zone      = regexp.MustCompile(`^[A-Za-z0-9._-]*$`)
-	secretKey = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)
+	secretKey = regexp.MustCompile(`^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]{0,251}$`)
 )
 
 // ValidateKey says whether namespace and name are DNS-1123 labels. It returns all problems, joined.
@@ -200,18 +204,14 @@ func (p *problems) credentials(c *Credentials) {
 
 // secretName allows DNS-1123 subdomains, as Kubernetes does for Secrets.
 func (p *problems) secretName(field, s string) {
-	valid := len(s) <= 253
-	for part := range strings.SplitSeq(s, ".") {
-		valid = valid && label.MatchString(part)
-	}
-	if !valid {
+	if len(s) > maxSecretName || !subdomain.MatchString(s) {
 		p.add(field, "must be the name of a Secret: lower-case letters, digits, '-' and '.', not %q", s)
 	}
 }
 
 func (p *problems) secretKey(field, s string) {
-	if !secretKey.MatchString(s) || s == "." || s == ".." {
-		p.add(field, "must be a key of the Secret: letters, digits, '-', '_' and '.', not %q", s)
+	if !secretKey.MatchString(s) {
+		p.add(field, "must be a key of the Secret: letters, digits, '-', '_' and '.', not beginning with '..', not %q", s)
 	}
 }
 
@@ -257,6 +257,10 @@ func (p *problems) healthCheck(field string, h HealthCheck) {
 
 // url refuses what no probe can request. Nothing of the URL is quoted: it may hold a password by mistake.
 func (p *problems) url(field, s string) {
+	if utf8.RuneCountInString(s) > maxURL {
+		p.add(field, "must be at most %d characters long", maxURL)
+		return
+	}
 	if strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
 		p.add(field, "must hold no blanks and no control characters: write a blank as %%20")
 		return
@@ -274,8 +278,12 @@ func (p *problems) url(field, s string) {
 	}
 }
 
-// isHost says whether a text is a DNS name in ASCII or an IP address, without brackets.
+// isHost says whether a text is a DNS name in ASCII or an IP address, without brackets. The schema says it with isIP, which
+// knows neither zones nor IPv4 addresses in IPv6.
 func isHost(s string) bool {
+	if len(s) > maxHost {
+		return false
+	}
 	if hostName.MatchString(s) {
 		return true
 	}

@@ -6,9 +6,16 @@ import (
 	"github.com/proxyfleet/fleet/proxy"
 )
 
-// ProviderHealth is what the last check of a provider found. It bears the provider's name, and is written by the fleet only.
-//
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=providerhealths,singular=providerhealth,shortName=ph,scope=Cluster
+// +kubebuilder:printcolumn:name=Type,type=string,JSONPath=`.status.type`
+// +kubebuilder:printcolumn:name=Ready,type=string,JSONPath=`.status.ready`
+// +kubebuilder:printcolumn:name=Targets,type=string,JSONPath=`.status.targetsReady`
+// +kubebuilder:printcolumn:name="Last Check",type=date,JSONPath=`.status.lastCheckTime`
+// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+
+// ProviderHealth is what the last check of a provider found. It bears the provider's name, and is written by the fleet only.
 type ProviderHealth struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -27,6 +34,9 @@ type ProviderHealthStatus struct {
 	// LastCheckTime is when the last check ended.
 	LastCheckTime proxy.Time `json:"lastCheckTime,omitzero"`
 	// Targets are the verdicts, by name.
+	//
+	// +listType=map
+	// +listMapKey=name
 	Targets []TargetHealth `json:"targets,omitempty"`
 }
 
@@ -44,9 +54,9 @@ type TargetHealth struct {
 	LastTransitionTime proxy.Time `json:"lastTransitionTime,omitzero"`
 }
 
-// ProviderHealthList is a list of check results.
-//
 // +kubebuilder:object:root=true
+
+// ProviderHealthList is a list of check results.
 type ProviderHealthList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`

@@ -6,9 +6,20 @@ import (
 	"github.com/proxyfleet/fleet/proxy"
 )
 
-// Proxy is one forward proxy of a fleet.
+// The columns are those of kubectl get. The name is a label of metrics and of instances, and they are no longer.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=proxies,singular=proxy
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name: must be 1 to 63 lower-case letters, digits or '-', beginning and ending with a letter or digit"
+// +kubebuilder:printcolumn:name=Phase,type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name=Provider,type=string,JSONPath=`.spec.provider`
+// +kubebuilder:printcolumn:name=IP,type=string,JSONPath=`.status.instance.host`
+// +kubebuilder:printcolumn:name=Latency,type=integer,JSONPath=`.status.latencyMillis`,description="In milliseconds, of the last probe that was reported."
+// +kubebuilder:printcolumn:name=Healthy,type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].status`
+// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+
+// Proxy is one forward proxy of a fleet.
 type Proxy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -25,9 +36,9 @@ func (p *Proxy) DeepCopyInto(out *Proxy) {
 	out.Status = p.Status.Clone()
 }
 
-// ProxyList is a list of proxies.
-//
 // +kubebuilder:object:root=true
+
+// ProxyList is a list of proxies.
 type ProxyList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
