@@ -9,6 +9,7 @@ import (
 	"github.com/proxyfleet/fleet/cmd/proxyfleet/internal/app"
 	"github.com/proxyfleet/fleet/provider/gcp"
 	"github.com/proxyfleet/fleet/provider/kvm"
+	"github.com/proxyfleet/fleet/provider/kvm2"
 	"github.com/proxyfleet/fleet/provider/local"
 )
 
@@ -21,6 +22,7 @@ func types() map[string]app.ProviderType {
 	return map[string]app.ProviderType{
 		"gcp":   {New: gcp.New, Outlives: true},
 		"kvm":   {New: kvm.New, Outlives: true},
+		"kvm2":  {New: kvm2.New, Outlives: true},
 		"local": {New: local.New, Outlives: false}, // its instances are listeners of this process
 	}
 }

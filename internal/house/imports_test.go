@@ -78,6 +78,8 @@ var house = rules{
 			"a provider knows its contract and its backend; what both libvirt providers need alike is shared, neither knows the other"},
 		{"./provider/internal/libvirt", "./secret ./provider ./nocloud golang.org/x/crypto/ssh/... github.com/digitalocean/go-libvirt/... libvirt.org/go/libvirtxml",
 			"a provider knows its contract and its backend; libvirt's own types of its XML spare us ours"},
+		{"./provider/internal/libvirt/libvirttest", "./secret ./provider ./provider/providertest ./provider/internal/libvirt ./internal/hypervisor libvirt.org/go/libvirtxml",
+			"both libvirt providers pass the same tests, over the same hypervisor; it knows neither"},
 
 		{"./api/v1alpha1", "./secret ./proxy ./provider/monitor k8s.io/apimachinery/...",
 			"the Kubernetes objects are thin wrappers round the model and the check result"},
@@ -119,13 +121,13 @@ var house = rules{
 				"gcp wraps the transport of its SDK"},
 		{who: "./...", except: "./cmd/...", never: "go.opentelemetry.io/otel/sdk/... go.opentelemetry.io/otel/exporters/...",
 			why: "who exports traces, and where to, is the binary's decision"},
-		{who: "./...", except: suites + " ./examples/provider/cloud/cloudtest ./examples/internal/crawltest", never: "testing",
+		{who: "./...", except: suites + " ./provider/internal/libvirt/libvirttest ./examples/provider/cloud/cloudtest ./examples/internal/crawltest", never: "testing",
 			why: "a package that imports testing puts its flags into every program"},
 	},
 
 	later: []string{
 		"./controller",
-		"./provider/pod", "./provider/kvm2",
+		"./provider/pod",
 	},
 }
 

@@ -8,12 +8,13 @@ import (
 
 	"github.com/proxyfleet/fleet/internal/hypervisor"
 	"github.com/proxyfleet/fleet/provider"
+	"github.com/proxyfleet/fleet/provider/internal/libvirt/libvirttest"
 )
 
 // Of two hosts one goes down: its machines are neither there nor gone, those of the other go on, and nobody takes a part of the
 // fleet for the whole.
 func TestTwoHosts(t *testing.T) {
-	b := realBed(t)
+	bed.Start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	other, err := hypervisor.Start(ctx)
@@ -21,23 +22,21 @@ func TestTwoHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	p := b.open(t, "fleet-two", b.serve(t, content(blankImage)), func(config map[string]any) {
-		config["images"].([]any)[0].(map[string]any)["sha256"] = sum(blankImage)
-		config["hosts"] = append(config["hosts"].([]any), map[string]any{
-			"name": "two", "address": other.Address, "user": other.User, "keyFile": other.KeyFile(), "knownHostsFile": other.KnownHostsFile(), "pool": other.Pool,
-		})
-	})
-	run(t, p)
+	p := bed.Open(t, "fleet-two", bed.Config(t, libvirttest.ServeImage(t, libvirttest.BlankImage()), func(config map[string]any) {
+		config["images"].([]any)[0].(map[string]any)["sha256"] = libvirttest.Sum(libvirttest.BlankImage())
+		config["hosts"] = append(config["hosts"].([]any), libvirttest.HostConfig("two", other))
+	}))
+	libvirttest.Run(t, p)
 	at := func(host, uid string) provider.Request {
-		r := request("fleet-two", uid)
+		r := libvirttest.Request("fleet-two", uid)
 		r.Placement.Zone = host
 		return r
 	}
 	if _, err := p.Plan(at("", "uid-0")); err == nil || !strings.Contains(err.Error(), "placement.zone") {
 		t.Errorf("Plan without a zone where there are two: %v", err)
 	}
-	first, second := made(t, p, at("one", "uid-1")), made(t, p, at("two", "uid-2"))
-	for host, name := range map[*hypervisor.Host]string{b.Host: provider.Name("fleet-two", "uid-1"), other: provider.Name("fleet-two", "uid-2")} {
+	first, second := libvirttest.Made(t, p, at("one", "uid-1")), libvirttest.Made(t, p, at("two", "uid-2"))
+	for host, name := range map[*hypervisor.Host]string{bed.Host: provider.Name("fleet-two", "uid-1"), other: provider.Name("fleet-two", "uid-2")} {
 		if names, err := host.Exec(t.Context(), "virsh", "list", "--name"); err != nil || strings.TrimSpace(names) != name {
 			t.Errorf("a host runs %q, %v, want %s", names, err, name)
 		}
@@ -52,10 +51,10 @@ func TestTwoHosts(t *testing.T) {
 	if all, err := p.List(brief); err == nil || !strings.Contains(err.Error(), "two") {
 		t.Errorf("List with a host down returned %+v and %v, want an error that names the host", all, err)
 	}
-	if _, err := p.Get(brief, refOf(second)); provider.ClassOf(err) != provider.ErrTransient {
+	if _, err := p.Get(brief, libvirttest.RefOf(second)); provider.ClassOf(err) != provider.ErrTransient {
 		t.Errorf("Get of a machine whose host is down returned %v, want a transient error", err)
 	}
-	if in, err := p.Get(t.Context(), refOf(first)); err != nil || in.Incarnation != first.Incarnation {
+	if in, err := p.Get(t.Context(), libvirttest.RefOf(first)); err != nil || in.Incarnation != first.Incarnation {
 		t.Errorf("Get of a machine of the other host returned %+v, %v", in, err)
 	}
 	checker, _ := provider.As[provider.Checker](p)
@@ -63,17 +62,16 @@ func TestTwoHosts(t *testing.T) {
 	if len(verdicts) != 2 || !verdicts[0].Ready || verdicts[1].Ready {
 		t.Errorf("Check returned %+v", verdicts)
 	}
-	if err := p.Delete(t.Context(), refOf(first)); err != nil {
+	if err := p.Delete(t.Context(), libvirttest.RefOf(first)); err != nil {
 		t.Error(err)
 	}
 }
 
 // A check that libvirtd does not answer costs other calls nothing, and there is never more than one such check.
 func TestCheckOfASilentHost(t *testing.T) {
-	b := realBed(t)
-	d := b.testDriver(t)
-	p := d.open(t, "fleet-check")
-	run(t, p)
+	d := bed.TestDriver(t)
+	p := d.Open(t, "fleet-check")
+	libvirttest.Run(t, p)
 	checker, _ := provider.As[provider.Checker](p)
 	check := func(atMost time.Duration) provider.TargetStatus {
 		ctx, cancel := context.WithTimeout(t.Context(), atMost)
@@ -83,8 +81,8 @@ func TestCheckOfASilentHost(t *testing.T) {
 	if v := check(10 * time.Second); !v.Ready || v.Details["pool"] != "default-pool" || v.Details["libvirtVersion"] == "" {
 		t.Fatalf("the host is %+v", v)
 	}
-	before := d.relay.Open()
-	d.relay.Rule(rule(map[uint32]hypervisor.Verdict{hypervisor.StoragePoolGetInfo: hypervisor.Swallow}, 1))
+	before := d.Relay.Open()
+	d.Once(hypervisor.StoragePoolGetInfo, hypervisor.Swallow)
 	if v := check(200 * time.Millisecond); v.Ready || v.Reason != provider.Timeout {
 		t.Errorf("a silent host is %+v", v)
 	}
@@ -95,7 +93,7 @@ func TestCheckOfASilentHost(t *testing.T) {
 	if _, err := p.List(t.Context()); err != nil {
 		t.Errorf("List beside an abandoned check: %v", err)
 	}
-	if now := d.relay.Open(); now != before {
+	if now := d.Relay.Open(); now != before {
 		t.Errorf("there were %d connections and are %d: the check has cost one", before, now)
 	}
 }

@@ -6,24 +6,22 @@ import (
 	"time"
 
 	"github.com/proxyfleet/fleet/provider"
+	"github.com/proxyfleet/fleet/provider/internal/libvirt/libvirttest"
 )
 
 // What a fleet costs a host in calls of libvirt. docs/performance.md has the figures.
 func TestRequests(t *testing.T) {
-	b := realBed(t)
-	d := b.testDriver(t)
-	p := d.open(t, "fleet-count")
-	run(t, p)
+	d := bed.TestDriver(t)
+	p := d.Open(t, "fleet-count")
+	libvirttest.Run(t, p)
 	calls := func() (n int) {
-		for _, count := range d.relay.Calls() {
+		for _, count := range d.Relay.Calls() {
 			n += count
 		}
 		return n
 	}
 	ask := func(uid string) provider.Request {
-		r := driverRequest()
-		r.Name, r.Marks = provider.Name("fleet-count", uid), provider.Marks{Fleet: "fleet-count", UID: uid, Hash: "v1-1"}
-		return r
+		return libvirttest.Marked(libvirttest.DriverRequest(), "fleet-count", uid)
 	}
 	measure := func(what string, most int, do func() error) {
 		t.Helper()
@@ -37,11 +35,11 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s takes %d calls, want at most %d", what, n, most)
 		}
 	}
-	first := made(t, p, ask("uid-0"))
+	first := libvirttest.Made(t, p, ask("uid-0"))
 	var second provider.Instance
 	measure("create", 16, func() (err error) { second, err = p.Create(t.Context(), ask("uid-1")); return err })
-	measure("get", 4, func() error { _, err := p.Get(t.Context(), refOf(second)); return err })
-	measure("delete", 12, func() error { return p.Delete(t.Context(), refOf(second)) })
+	measure("get", 4, func() error { _, err := p.Get(t.Context(), libvirttest.RefOf(second)); return err })
+	measure("delete", 12, func() error { return p.Delete(t.Context(), libvirttest.RefOf(second)) })
 	all := []provider.Instance{first}
 	for i := range 99 {
 		in, err := p.Create(t.Context(), ask(fmt.Sprintf("uid-%d", i+2)))
@@ -52,7 +50,7 @@ func TestRequests(t *testing.T) {
 	}
 	measure("poll of 100", 400, func() error {
 		for _, in := range all {
-			if _, err := p.Get(t.Context(), refOf(in)); err != nil {
+			if _, err := p.Get(t.Context(), libvirttest.RefOf(in)); err != nil {
 				return err
 			}
 		}
