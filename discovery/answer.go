@@ -34,8 +34,9 @@ func invalid(format string, args ...any) error {
 	return &problem{http.StatusBadRequest, wire.InvalidRequest, fmt.Sprintf(format, args...)}
 }
 
-// notOffered is the problem of a request for what the handler was not given.
-func notOffered(message string) error {
+// NotOffered returns an error for a Backup or a Sweeper of what this fleet does not do: the request is answered with 501, and
+// the message says what to do instead.
+func NotOffered(message string) error {
 	return &problem{http.StatusNotImplemented, wire.NotSupported, message}
 }
 

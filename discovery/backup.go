@@ -11,7 +11,7 @@ const stallTimeout = 30 * time.Second
 // backup streams the fleet's state. A failure after the first byte cuts the connection, for the status was sent already.
 func (a *api) backup(w http.ResponseWriter, r *http.Request) error {
 	if a.Backup == nil {
-		return notOffered("this fleet keeps no state that could be backed up here")
+		return NotOffered("this fleet keeps no state that could be backed up here")
 	}
 	s := &stream{w: w, conn: http.NewResponseController(w)}
 	err := a.Backup(s)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
 
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -19,15 +20,26 @@ import (
 type Config struct {
 	// Proxies are what the API shows, and where skip-cleanup and retry leave their annotations. Required.
 	Proxies proxy.Store
-	// Leases are what the API hands out. Required.
+	// Leases are what the API hands out. Required, unless another replica leads.
 	Leases lease.Store
-	// ActiveLeases returns the number of open leases of each proxy that has any, by namespace/name. Defaults to none.
+	// ActiveLeases returns the number of open leases of each proxy that has any, by namespace/name. Defaults to none, or, if
+	// another replica leads, to not known: the API and the pages then leave the numbers out.
 	ActiveLeases func() map[string]int
+	// Leader returns the URL of the API of the replica that leads, such as https://192.0.2.7:8090, or "" while nobody is known
+	// to lead. The handler is then that of a replica which does not. It answers for the proxies, and has the leader answer what
+	// only that one knows: all below /v1/leases and /v1/gc, /v1/providers, and explanations, for which it needs nothing itself.
+	// Pages are the leader's too, while it answers. A request that was forwarded is not forwarded again. Defaults to none: this
+	// process leads.
+	Leader func() string
+	// Transport carries what is forwarded, with the caller's token: it must make sure that it speaks to a replica, and not
+	// wait for long until it has a connection. Required with Leader.
+	Transport http.RoundTripper
 	// Ready returns why the process cannot serve yet, or nil. No lease is granted, renewed or reported on before: a process
 	// that does not know its proxies would say that there are none, and that those of open leases are gone. Everybody can
 	// read the answer of /readyz, so it holds no secrets. Defaults to always ready.
 	Ready func(context.Context) error
-	// Backup writes a consistent copy of the fleet's state. Defaults to none: /v1/backup then answers 501.
+	// Backup writes a consistent copy of the fleet's state. It may return what [NotOffered] does. Defaults to none: /v1/backup
+	// then answers 501.
 	Backup func(io.Writer) error
 	// Providers returns what the checks of each provider found the last time. Defaults to none: /v1/providers then answers 501.
 	Providers func() []monitor.Result
@@ -61,7 +73,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.ActiveLeases == nil {
+	if c.ActiveLeases == nil && c.Leader == nil {
 		c.ActiveLeases = func() map[string]int { return nil }
 	}
 	if c.Ready == nil {
@@ -85,8 +97,11 @@ func (c Config) validate() error {
 	if c.Proxies == nil {
 		problems = append(problems, errors.New("discovery: Proxies is required"))
 	}
-	if c.Leases == nil {
+	if c.Leases == nil && c.Leader == nil {
 		problems = append(problems, errors.New("discovery: Leases is required"))
+	}
+	if c.Transport == nil && c.Leader != nil {
+		problems = append(problems, errors.New("discovery: Transport is required with Leader"))
 	}
 	return errors.Join(problems...)
 }

@@ -99,7 +99,7 @@ type Pass struct {
 
 func (a *api) explain(w http.ResponseWriter, r *http.Request) error {
 	if a.Explain == nil {
-		return notOffered("this fleet cannot explain its proxies here")
+		return NotOffered("this fleet cannot explain its proxies here")
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), explainTimeout)
 	defer cancel()
@@ -112,7 +112,7 @@ func (a *api) explain(w http.ResponseWriter, r *http.Request) error {
 	}
 	writeJSON(w, http.StatusOK, wire.Explanation{
 		At:        instant(e.At),
-		Proxy:     show(e.Proxy, a.ActiveLeases()),
+		Proxy:     show(e.Proxy, a.active()),
 		Problem:   textOf(e.Problem),
 		Outdated:  e.Outdated,
 		Backoff:   instant(e.Backoff),

@@ -21,8 +21,8 @@ var urgency = [...]proxy.Phase{
 type fleetPage struct {
 	frame
 	Headline string
-	// NotReady is why the process does not serve, if it does not.
-	NotReady  string
+	// Lede is why the process does not serve, or not all, if so.
+	Lede      string
 	Tallies   []tally
 	Figures   []figure
 	Providers []providerRow
@@ -62,7 +62,7 @@ func (a *api) fleetNow(r *http.Request, q fleetQuery) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := mostUrgent(all, a.ActiveLeases())
+	shown := mostUrgent(all, a.active())
 	view := &fleetPage{
 		frame:     frame{Root: way(r), Refresh: 5},
 		Tallies:   q.tallies(shown),
@@ -73,8 +73,11 @@ func (a *api) fleetNow(r *http.Request, q fleetQuery) ([]byte, error) {
 	ready := countPhase(shown, proxy.Ready)
 	view.Headline = headline(ready, len(shown))
 	view.Title = fmt.Sprintf("%s/%s ready", grouped(ready), grouped(len(shown)))
+	if a.Leader != nil {
+		view.Lede = "The replica that leads does not answer: leases and checks are not shown."
+	}
 	if err := a.Ready(r.Context()); err != nil {
-		view.Headline, view.Title, view.NotReady = "Not ready", "Not ready", clip(err.Error(), 300)
+		view.Headline, view.Title, view.Lede = "Not ready", "Not ready", clip(err.Error(), 300)
 	}
 	return a.pages.render("fleet.html", view)
 }
@@ -147,7 +150,9 @@ func (a *api) figures(shown []wire.Proxy) []figure {
 	var open, room int
 	var latencies []int64
 	for _, p := range shown {
-		open += p.ActiveLeases
+		if p.ActiveLeases != nil {
+			open += *p.ActiveLeases
+		}
 		if p.Phase != string(proxy.Ready) {
 			continue
 		}
@@ -157,7 +162,10 @@ func (a *api) figures(shown []wire.Proxy) []figure {
 		}
 	}
 	slices.Sort(latencies)
-	figures := []figure{{"Open leases", grouped(open), "of " + grouped(room)}}
+	var figures []figure
+	if a.ActiveLeases != nil {
+		figures = append(figures, figure{"Open leases", grouped(open), "of " + grouped(room)})
+	}
 	if n := len(latencies); n > 0 {
 		value, unit, _ := strings.Cut(millis(latencies[n/2]), " ")
 		figures = append(figures, figure{"Median latency", value, unit})

@@ -45,22 +45,22 @@ func New(c Config) (http.Handler, error) {
 	}
 	a.mux.HandleFunc(healthzRoute, healthz)
 	a.mux.HandleFunc(readyzRoute, a.answering(a.readyz))
-	a.mux.HandleFunc("GET /{$}", a.showing(a.fleetPage))
-	a.mux.HandleFunc("GET /proxies/{namespace}/{name}", a.showing(withoutQuery(a.proxyPage)))
+	a.mux.HandleFunc("GET /{$}", a.showing(a.ledPage(a.fleetPage)))
+	a.mux.HandleFunc("GET /proxies/{namespace}/{name}", a.showing(a.ledPage(withoutQuery(a.proxyPage))))
 	for pattern, serve := range map[string]endpoint{
 		"GET /v1/proxies":                                  a.listProxies,
 		"GET /v1/proxies/{namespace}/{name}":               withoutQuery(a.getProxy),
 		"POST /v1/proxies/{namespace}/{name}/skip-cleanup": withoutQuery(a.skipCleanup),
 		"POST /v1/proxies/{namespace}/{name}/retry":        withoutQuery(a.retry),
-		"GET /v1/proxies/{namespace}/{name}/explain":       withoutQuery(a.explain),
-		"POST /v1/leases":                                  withoutQuery(a.acquire),
-		"POST /v1/leases/{id}/renew":                       withoutQuery(a.renew),
-		"POST /v1/leases/{id}/report":                      withoutQuery(a.report),
-		"DELETE /v1/leases/{id}":                           withoutQuery(a.release),
-		"GET /v1/providers":                                withoutQuery(a.listProviders),
-		planRoute:                                          withoutQuery(a.planSweep),
-		"POST /v1/gc/sweep":                                withoutQuery(a.sweep),
-		"POST /v1/gc/allow":                                withoutQuery(a.allowSweep),
+		"GET /v1/proxies/{namespace}/{name}/explain":       a.led(explainTimeout, withoutQuery(a.explain)),
+		"POST /v1/leases":                                  a.led(0, withoutQuery(a.acquire)),
+		"POST /v1/leases/{id}/renew":                       a.led(0, withoutQuery(a.renew)),
+		"POST /v1/leases/{id}/report":                      a.led(0, withoutQuery(a.report)),
+		"DELETE /v1/leases/{id}":                           a.led(0, withoutQuery(a.release)),
+		"GET /v1/providers":                                a.led(0, withoutQuery(a.listProviders)),
+		planRoute:                                          a.led(sweepTimeout, withoutQuery(a.planSweep)),
+		"POST /v1/gc/sweep":                                a.led(sweepTimeout, withoutQuery(a.sweep)),
+		"POST /v1/gc/allow":                                a.led(0, withoutQuery(a.allowSweep)),
 		backupRoute:                                        withoutQuery(a.backup),
 	} {
 		a.mux.HandleFunc(pattern, a.answering(serve))

@@ -128,7 +128,7 @@ func notSupported(r wire.LeaseRequest, err error) error {
 	if len(asked) == 0 {
 		return err
 	}
-	return notOffered(sentence(lease.ErrNotSupported) + ": " + strings.Join(asked, ", "))
+	return NotOffered(sentence(lease.ErrNotSupported) + ": " + strings.Join(asked, ", "))
 }
 
 func (a *api) renew(w http.ResponseWriter, r *http.Request) error {

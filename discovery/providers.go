@@ -11,7 +11,7 @@ import (
 
 func (a *api) listProviders(w http.ResponseWriter, _ *http.Request) error {
 	if a.Providers == nil {
-		return notOffered("this fleet does not check its providers")
+		return NotOffered("this fleet does not check its providers")
 	}
 	providers := showEach(a.Providers(), showProvider)
 	writeJSON(w, http.StatusOK, wire.ProviderList{At: instant(time.Now()), Providers: providers, Count: len(providers)})

@@ -36,7 +36,7 @@ func (a *api) list(ctx context.Context, f filter) ([]byte, error) {
 	matching := slices.DeleteFunc(all, func(p *proxy.Proxy) bool { return !f.matches(p) })
 	page, next := f.page(matching)
 	list := wire.ProxyList{Proxies: make([]wire.Proxy, 0, len(page)), Count: len(matching), Continue: next}
-	active := a.ActiveLeases()
+	active := a.active()
 	for _, p := range page {
 		list.Proxies = append(list.Proxies, show(p, active))
 	}
@@ -48,7 +48,7 @@ func (a *api) getProxy(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, show(p, a.ActiveLeases()))
+	writeJSON(w, http.StatusOK, show(p, a.active()))
 	return nil
 }
 
@@ -75,12 +75,23 @@ func (a *api) annotate(w http.ResponseWriter, r *http.Request, annotation, value
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, show(p, a.ActiveLeases()))
+	writeJSON(w, http.StatusOK, show(p, a.active()))
 	return nil
 }
 
 func keyOf(r *http.Request) proxy.Key {
 	return proxy.Key{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
+}
+
+// active returns how many leases are open of each proxy that has any, or nil where another replica knows.
+func (a *api) active() map[string]int {
+	if a.ActiveLeases == nil {
+		return nil
+	}
+	if active := a.ActiveLeases(); active != nil {
+		return active
+	}
+	return map[string]int{}
 }
 
 // show returns what the API shows of a proxy: nothing that is a secret, and of the spec only what a crawler or an operator
@@ -93,6 +104,10 @@ func show(p *proxy.Proxy, active map[string]int) wire.Proxy {
 	provider, declared := cmp.Or(status.Instance.Provider, spec.Provider), spec.Provider
 	if declared == provider {
 		declared = ""
+	}
+	var open *int
+	if active != nil {
+		open = new(active[p.Key.String()])
 	}
 	return wire.Proxy{
 		Namespace:           p.Namespace,
@@ -113,7 +128,7 @@ func show(p *proxy.Proxy, active map[string]int) wire.Proxy {
 		LastHealthCheckTime: status.LastHealthCheckTime.Std(),
 		Attributes:          spec.Attributes,
 		MaxLeases:           spec.MaxLeases,
-		ActiveLeases:        active[p.Key.String()],
+		ActiveLeases:        open,
 	}
 }
 

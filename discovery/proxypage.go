@@ -73,7 +73,7 @@ func (a *api) proxyPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := show(e.Proxy, a.ActiveLeases())
+	p := show(e.Proxy, a.active())
 	p.Phase = phaseOf(e.Proxy)
 	view.Title = p.Name + ": " + p.Phase
 	view.Namespace, view.Proxy, view.Phase, view.Tone, view.Why = p.Namespace, p.Name, p.Phase, tone(p.Phase), whyOf(p)
@@ -112,7 +112,7 @@ func factsOf(p wire.Proxy, i proxy.Instance) []fact {
 	facts := []fact{
 		{Name: "Address", Value: address(p)},
 		{Name: "Latency", Value: millis(p.LatencyMillis), At: at(p.LastHealthCheckTime)},
-		{Name: "Open leases", Value: grouped(p.ActiveLeases) + " of " + grouped(p.MaxLeases)},
+		{Name: "Open leases", Value: cmp.Or(openLeases(p), "–") + " of " + grouped(p.MaxLeases)},
 		{Name: "Mode", Value: p.Mode},
 		{Name: "Provider", Value: clip(p.Provider, 63)},
 		{Name: "Declared provider", Value: clip(p.DeclaredProvider, 63)},

@@ -149,9 +149,17 @@ func rowOf(p wire.Proxy) proxyRow {
 		Namespace: p.Namespace, Name: p.Name, Href: "./proxies/" + url.PathEscape(p.Namespace) + "/" + url.PathEscape(p.Name),
 		Phase: p.Phase, Tone: tone(p.Phase),
 		Provider: providerOf(p), Address: address(p),
-		Latency: millis(p.LatencyMillis), Leases: fmt.Sprintf("%d/%d", p.ActiveLeases, p.MaxLeases),
+		Latency: millis(p.LatencyMillis), Leases: fmt.Sprintf("%s/%d", cmp.Or(openLeases(p), "–"), p.MaxLeases),
 		Why: whyOf(p),
 	}
+}
+
+// openLeases is how many leases of a proxy are open, or "" where this replica does not know.
+func openLeases(p wire.Proxy) string {
+	if p.ActiveLeases == nil {
+		return ""
+	}
+	return grouped(*p.ActiveLeases)
 }
 
 // providerOf is who has the instance of a proxy; an External one has none.

@@ -19,13 +19,9 @@ import (
 // readBody reads the one JSON object that a body must be. It knows every field, or names the one that it does not, and
 // takes none twice.
 func readBody(r *http.Request, into any) error {
-	body, err := io.ReadAll(r.Body)
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &problem{http.StatusRequestEntityTooLarge, wire.BodyTooLarge,
-			fmt.Sprintf("the body must not be longer than %d bytes", tooLarge.Limit)}
-	}
+	body, err := bodyOf(r)
 	if err != nil {
-		return invalid("the body could not be read to its end")
+		return err
 	}
 	body = bytes.TrimSpace(body)
 	if !bytes.HasPrefix(body, []byte("{")) {
@@ -40,6 +36,19 @@ func readBody(r *http.Request, into any) error {
 		return invalid("the body must be one JSON object, with nothing behind it")
 	}
 	return checkNames(body, reflect.TypeOf(into).Elem())
+}
+
+// bodyOf reads the body of a request to its end, or says why it cannot be taken.
+func bodyOf(r *http.Request) ([]byte, error) {
+	body, err := io.ReadAll(r.Body)
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, &problem{http.StatusRequestEntityTooLarge, wire.BodyTooLarge,
+			fmt.Sprintf("the body must not be longer than %d bytes", tooLarge.Limit)}
+	}
+	if err != nil {
+		return nil, invalid("the body could not be read to its end")
+	}
+	return body, nil
 }
 
 // checkNames finds what package encoding/json tolerates in an object that it has read into a struct: the name of a field in

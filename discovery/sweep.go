@@ -147,7 +147,7 @@ func (a *api) whileRunning(ctx context.Context) (context.Context, context.Cancel
 	return ctx, func() { end(nil) }
 }
 
-func errNoSweeper() error { return notOffered("this fleet does not sweep here") }
+func errNoSweeper() error { return NotOffered("this fleet does not sweep here") }
 
 // allowSweep lifts the brake of a provider once.
 func (a *api) allowSweep(w http.ResponseWriter, r *http.Request) error {

@@ -35,29 +35,27 @@ type call struct {
 }
 
 // do makes a call and reads its answer. It asks again when the answer was lost, unless that would do something twice, and when
-// the server says that it is not ready, after the time that it names.
+// the server says that it is not ready, after the time that it names: for as long as a call may take, for that may be while one
+// replica takes over from another.
 func (c *Client) do(ctx context.Context, k call) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+k.wait)
 	defer cancel()
-	for attempt, wait := 1, firstRetry; ; attempt, wait = attempt+1, 3*wait {
+	lost, wait := 0, firstRetry
+	for {
 		answer, err := c.once(ctx, k)
 		if err == nil {
 			return k.read(answer)
 		}
-		pause, again := k.again(err, wait)
-		if !again || attempt == attempts || !sleep(ctx, pause) {
+		pause, again := wait, !k.once
+		if answered, ok := errors.AsType[*APIError](err); ok {
+			pause, again = answered.RetryAfter, again && !k.hasty && answered.notReady()
+		} else {
+			lost, wait = lost+1, 3*wait
+		}
+		if !again || lost == attempts || !sleep(ctx, pause) {
 			return err
 		}
 	}
-}
-
-// again says whether a call that failed is made again, and after which time.
-func (k call) again(err error, wait time.Duration) (time.Duration, bool) {
-	answered, ok := errors.AsType[*APIError](err)
-	if !ok {
-		return wait, !k.once
-	}
-	return answered.RetryAfter, answered.notReady() && !k.once && !k.hasty
 }
 
 // sleep waits for a time, and says whether it did: it does not begin what the context cannot outlast.

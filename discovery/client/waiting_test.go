@@ -134,7 +134,7 @@ func TestNotReady(t *testing.T) {
 					}))
 					want, took := 1, time.Duration(0)
 					if test.again && retryAfter == 5*time.Second { // a minute is beyond the deadline
-						want, took = 3, 10*time.Second
+						want, took = 6, 25*time.Second
 					}
 					if !errors.Is(err, lease.ErrNotReady) || asked != want || time.Since(start) != took {
 						t.Errorf("%v after %d calls in %v, want %d in %v", err, asked, time.Since(start), want, took)

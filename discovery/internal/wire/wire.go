@@ -38,7 +38,8 @@ type Proxy struct {
 	LastHealthCheckTime time.Time         `json:"lastHealthCheckTime,omitzero"`
 	Attributes          map[string]string `json:"attributes"`
 	MaxLeases           int32             `json:"maxLeases"`
-	ActiveLeases        int               `json:"activeLeases"`
+	// ActiveLeases is left out by a replica that does not lead: it does not know.
+	ActiveLeases *int `json:"activeLeases,omitempty"`
 }
 
 // Condition is one aspect of a proxy.

@@ -65,7 +65,7 @@ func (e explanation) print(w io.Writer) error {
 		e.section(table, "Instance", e.instance())
 	}
 	e.section(table, "Probes, newest first", e.probes())
-	e.section(table, fmt.Sprintf("Leases, %d of %d", e.Proxy.ActiveLeases, e.Proxy.MaxLeases), e.leases())
+	e.section(table, fmt.Sprintf("Leases, %d of %d", len(e.Leases), e.Proxy.MaxLeases), e.leases())
 	e.section(table, "Cooldowns", e.cooldowns())
 	e.section(table, "Passes", e.passes())
 	return table.Flush()

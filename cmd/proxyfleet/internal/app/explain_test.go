@@ -29,7 +29,7 @@ func TestExplanation(t *testing.T) {
 		At: noon,
 		Proxy: client.Proxy{
 			Namespace: "default", Name: "one", Mode: "Managed", Phase: "Unhealthy", Provider: "cloud", Generation: 3, ObservedGeneration: 2,
-			Host: "192.0.2.7", Port: 3128, LatencyMillis: 87, Attributes: map[string]string{"region": "eu"}, MaxLeases: 20, ActiveLeases: 12,
+			Host: "192.0.2.7", Port: 3128, LatencyMillis: 87, Attributes: map[string]string{"region": "eu"}, MaxLeases: 20, ActiveLeases: new(12),
 			Conditions: []client.Condition{
 				{Type: "Healthy", Status: "False", Reason: "ProbeFailed", Message: "target: " + hostile, LastTransitionTime: noon.Add(-3 * time.Minute)},
 				{Type: "Provisioned", Status: "True", Reason: "Created", LastTransitionTime: noon.Add(-26 * time.Hour)},
@@ -155,11 +155,11 @@ func TestVerdict(t *testing.T) {
 		e    client.Explanation
 		want string
 	}{
-		{"free", client.Explanation{Proxy: client.Proxy{Phase: "Ready", MaxLeases: 10, ActiveLeases: 2}}, "is Ready: its probes succeed, and 8 of its 10 leases are free."},
+		{"free", client.Explanation{Proxy: client.Proxy{Phase: "Ready", MaxLeases: 10}, Leases: make([]client.OpenLease, 2)}, "is Ready: its probes succeed, and 8 of its 10 leases are free."},
 		{"a note", client.Explanation{Proxy: client.Proxy{Phase: "Ready", MaxLeases: 10, Conditions: []client.Condition{
 			{Type: "Provisioned", Status: "True", Reason: "Created", Message: "the edit is not applied: no such zone"}}}},
 			"is Ready: its probes succeed, and 10 of its 10 leases are free; Created: the edit is not applied: no such zone."},
-		{"taken", client.Explanation{Proxy: client.Proxy{Phase: "Ready", MaxLeases: 2, ActiveLeases: 2}}, "is Ready: its probes succeed, and all of its 2 leases are out."},
+		{"taken", client.Explanation{Proxy: client.Proxy{Phase: "Ready", MaxLeases: 2}, Leases: make([]client.OpenLease, 2)}, "is Ready: its probes succeed, and all of its 2 leases are out."},
 		{"resting", client.Explanation{Proxy: client.Proxy{Phase: "Ready", MaxLeases: 2}, Cooldowns: []client.Cooldown{{State: "cooling", Until: noon.Add(time.Minute)}}},
 			"is Ready: its probes succeed, but it rests from every target, and is leased again in 1m."},
 		{"resting from one", client.Explanation{Proxy: client.Proxy{Phase: "Ready", MaxLeases: 2},

@@ -194,9 +194,17 @@ func printProxies(w io.Writer, proxies []client.Proxy, namespaces bool) error {
 	line("NAMESPACE", "NAME", "PHASE", "PROVIDER", "ADDRESS", "LATENCY", "LEASES", "REASON")
 	for _, p := range proxies {
 		line(p.Namespace, p.Name, p.Phase, cmp.Or(p.Provider, p.Mode), address(p), latency(p),
-			fmt.Sprintf("%d/%d", p.ActiveLeases, p.MaxLeases), why(p))
+			fmt.Sprintf("%s/%d", openLeases(p), p.MaxLeases), why(p))
 	}
 	return table.Flush()
+}
+
+// openLeases is how many leases of a proxy are open, where the process that was asked knows.
+func openLeases(p client.Proxy) string {
+	if p.ActiveLeases == nil {
+		return "-"
+	}
+	return strconv.Itoa(*p.ActiveLeases)
 }
 
 // printProxy prints all that is known of a proxy.
@@ -211,7 +219,7 @@ func printProxy(w io.Writer, p client.Proxy) error {
 	line("Instance", cmp.Or(p.InstanceID, "-"))
 	line("Address", address(p))
 	line("Latency", latency(p))
-	line("Leases", fmt.Sprintf("%d of %d", p.ActiveLeases, p.MaxLeases))
+	line("Leases", fmt.Sprintf("%s of %d", openLeases(p), p.MaxLeases))
 	line("Attributes", cmp.Or(formatAttributes(p.Attributes), "-"))
 	fmt.Fprintln(table, "\nCONDITION\tSTATUS\tSINCE\tREASON")
 	for _, c := range p.Conditions {

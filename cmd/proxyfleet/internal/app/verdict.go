@@ -75,10 +75,11 @@ func (e explanation) readiness() string {
 			return fmt.Sprintf("its probes succeed, but it rests from every target, and is leased again %s", until(e.At, c.Until))
 		}
 	}
-	if p.ActiveLeases >= int(p.MaxLeases) {
+	open := len(e.Leases)
+	if open >= int(p.MaxLeases) {
 		return fmt.Sprintf("its probes succeed, and all of its %d leases are out", p.MaxLeases)
 	}
-	free := fmt.Sprintf("its probes succeed, and %d of its %d leases are free", int(p.MaxLeases)-p.ActiveLeases, p.MaxLeases)
+	free := fmt.Sprintf("its probes succeed, and %d of its %d leases are free", int(p.MaxLeases)-open, p.MaxLeases)
 	if note := cmp.Or(why(p), e.Problem); note != "" {
 		free += "; " + note
 	}
