@@ -65,8 +65,8 @@ var house = rules{
 
 		{"./provider/local", "./secret ./provider github.com/elazarl/goproxy",
 			"a provider knows its contract and its backend"},
-		{"./provider/pod", "./secret ./provider k8s.io/...",
-			"a provider knows its contract and its backend"},
+		{"./provider/pod", "./secret ./provider ./nocloud k8s.io/...",
+			"a provider knows its contract and its backend; the Squid in a pod is configured as that on a machine"},
 		{"./provider/gcp", "./secret ./provider ./nocloud cloud.google.com/... google.golang.org/... github.com/googleapis/... " +
 			"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp go.opentelemetry.io/otel/metric/noop go.opentelemetry.io/otel/propagation" + tracing,
 			"a provider knows its contract and its backend; what otelhttp would take from global state it is given"},
@@ -126,8 +126,6 @@ var house = rules{
 	},
 
 	later: []string{
-		"./controller",
-		"./provider/pod",
 	},
 }
 

@@ -1,0 +1,105 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/proxyfleet/fleet/proxy"
+)
+
+// UpdateMeta writes finalizer and annotations. Finalizers of others stay, and so do annotations that p has as they were read.
+func (s *Store) UpdateMeta(ctx context.Context, p *proxy.Proxy) (*proxy.Proxy, error) {
+	_, now, err := s.update(ctx, p, "", metaPatch)
+	if err != nil {
+		return nil, err
+	}
+	return now.record(), nil
+}
+
+// UpdateStatus writes the status, and an Event where it says something new.
+func (s *Store) UpdateStatus(ctx context.Context, p *proxy.Proxy) (*proxy.Proxy, error) {
+	was, now, err := s.update(ctx, p, "status", statusPatch)
+	if err != nil {
+		return nil, err
+	}
+	s.events.tell(was, now)
+	return now.record(), nil
+}
+
+// update patches the object that p was read from, and returns it as it was and as it is stored then. The patch is sent also
+// when it changes nothing: so the versions are compared where the objects are.
+func (s *Store) update(ctx context.Context, p *proxy.Proxy, subresource string, change func(*object, *proxy.Proxy) (patch, error)) (was, now *object, err error) {
+	if was, err = s.base(ctx, p); err == nil {
+		var body patch
+		if body, err = change(was, p); err == nil {
+			now, err = s.patch(ctx, p.Key, subresource, body)
+		}
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%v: %w", p.Key, err)
+	}
+	return was, now, nil
+}
+
+// base returns the object in the version that p was read in.
+func (s *Store) base(ctx context.Context, p *proxy.Proxy) (*object, error) {
+	o := s.recent.get(p.Key)
+	if o != nil && string(o.UID) == p.UID && o.ResourceVersion == p.Version {
+		return o, nil
+	}
+	if o != nil && reached(o.ResourceVersion, p.Version) && o.ResourceVersion != p.Version {
+		return nil, proxy.ErrConflict // a newer one is known already
+	}
+	limited, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	w := &wire{}
+	err := s.proxies.Get().Namespace(p.Namespace).Resource("proxies").Name(p.Name).Do(limited).Into(w)
+	if err != nil {
+		return nil, translated(err)
+	}
+	if o = understood(w); string(o.UID) != p.UID || o.ResourceVersion != p.Version {
+		return nil, proxy.ErrConflict
+	}
+	return o, nil
+}
+
+// patch sends a patch and takes over what it made.
+func (s *Store) patch(ctx context.Context, k proxy.Key, subresource string, body patch) (*object, error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	request := s.proxies.Patch(types.MergePatchType).Namespace(k.Namespace).Resource("proxies").Name(k.Name).Body(text)
+	if subresource != "" {
+		request.SubResource(subresource)
+	}
+	w := &wire{}
+	if err := request.Do(limited).Into(w); err != nil {
+		return nil, translated(err)
+	}
+	o := understood(w)
+	if o.removed() {
+		s.recent.noteGone(o, o.ResourceVersion)
+	} else {
+		s.recent.note(o)
+	}
+	return o, nil
+}
+
+// translated is an error of the API server as the contract has it. That it knows no such kind of objects is none of those.
+func translated(err error) error {
+	switch {
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("%w: %w", proxy.ErrConflict, err)
+	case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		return fmt.Errorf("%w: %w", proxy.ErrNotFound, err)
+	}
+	return err
+}
