@@ -149,6 +149,9 @@ const (
 	SOCKS5 Scheme = "socks5"
 )
 
+// A rule that stands here and not at its field does not have the value quoted, which may hold a password by mistake.
+//
+// +kubebuilder:validation:XValidation:rule=`self.host.matches('^[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_.])?$') || self.host.matches('^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?$') && isIP(self.host.split('%')[0].lowerAscii().replace(':ffff:', ':fffe:'))`,message="must be a host name or an IP address, without scheme, user, port or brackets",fieldPath=".host"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || self.scheme == 'https'",message="is for scheme https only",fieldPath=".tls"
 
 // Endpoint is where an External proxy listens.
@@ -157,7 +160,6 @@ type Endpoint struct {
 	// Host is a DNS name in ASCII or an IP address, without brackets.
 	//
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule=`self.matches('^[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_.])?$') || self.matches('^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?$') && isIP(self.split('%')[0].lowerAscii().replace(':ffff:', ':fffe:'))`,message="must be a host name or an IP address, without scheme, user, port or brackets"
 	Host string `json:"host"`
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
@@ -180,16 +182,19 @@ type TLS struct {
 	InsecureSkipVerify bool `json:"insecureSkipVerify,omitempty"`
 }
 
+// These speak of the URL, and stand here for the same reason.
+//
+// +kubebuilder:validation:XValidation:rule=`!has(self.url) || !self.url.matches(r'[\pZ\p{Cc}]')`,message="must hold no blanks and no control characters: write a blank as %20",fieldPath=".url"
+// +kubebuilder:validation:XValidation:rule=`self.?url.orValue('') == '' || isURL(self.url.split('#')[0]) && self.url.matches('^(?i:https?)://[^#]*(#([^%]|%[0-9A-Fa-f]{2})*)?$') && url(self.url.split('#')[0]).getHostname() != ''`,message="must be an absolute http or https URL, such as https://www.gstatic.com/generate_204",fieldPath=".url"
+// +kubebuilder:validation:XValidation:rule=`!has(self.url) || !self.url.matches('^[^/?#]*//[^/?#]*@')`,message="must not hold a user or password",fieldPath=".url"
+// +kubebuilder:validation:XValidation:rule=`!has(self.url) || !isURL(self.url.split('#')[0]) || [url(self.url.split('#')[0]).getHostname()].all(h, h == '' || size(h) <= 253 && (h.matches('^[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_.])?$') || h.matches('^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?$') && isIP(h.split('%')[0].lowerAscii().replace(':ffff:', ':fffe:'))))`,message="must have as its host an IP address or a name in ASCII of at most 253 bytes: write others in their xn-- form",fieldPath=".url"
+// +kubebuilder:validation:XValidation:rule=`!has(self.url) || !isURL(self.url.split('#')[0]) || [url(self.url.split('#')[0]).getPort()].all(p, p == '' || p.matches('^0*[1-9][0-9]{0,4}$') && int(p) <= 65535)`,message="must have a port from 1 to 65535, or none for that of its scheme",fieldPath=".url"
+
 // HealthCheck says how a proxy is probed: a request for URL through the proxy.
 type HealthCheck struct {
 	// URL is http or https. Defaults to https://www.gstatic.com/generate_204.
 	//
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'[\pZ\p{Cc}]')`,message="must hold no blanks and no control characters: write a blank as %20"
-	// +kubebuilder:validation:XValidation:rule=`self == '' || isURL(self.split('#')[0]) && self.matches('^(?i:https?)://') && url(self.split('#')[0]).getHostname() != ''`,message="must be an absolute http or https URL, such as https://www.gstatic.com/generate_204"
-	// +kubebuilder:validation:XValidation:rule=`!self.matches('^[^/?#]*//[^/?#]*@')`,message="must not hold a user or password"
-	// +kubebuilder:validation:XValidation:rule=`!isURL(self.split('#')[0]) || [url(self.split('#')[0]).getHostname()].all(h, h == '' || size(h) <= 253 && (h.matches('^[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_.])?$') || h.matches('^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?$') && isIP(h.split('%')[0].lowerAscii().replace(':ffff:', ':fffe:'))))`,message="must have as its host an IP address or a name in ASCII of at most 253 bytes: write others in their xn-- form"
-	// +kubebuilder:validation:XValidation:rule=`!isURL(self.split('#')[0]) || [url(self.split('#')[0]).getPort()].all(p, p == '' || p.matches('^0*[1-9][0-9]{0,4}$') && int(p) <= 65535)`,message="must have a port from 1 to 65535, or none for that of its scheme"
 	URL string `json:"url,omitempty"`
 	// Interval is the time from one probe to the next, at least 1s. Defaults to 30s.
 	//

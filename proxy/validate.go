@@ -37,7 +37,7 @@ const (
 	maxAttributeKey   = 63
 	maxAttributeValue = 256
 	maxHost           = 253
-	maxSecretName     = 253
+	maxReference      = 253
 	maxURL            = 2048
 	minInterval       = Duration(time.Second)
 )
@@ -48,7 +48,7 @@ var (
 	// hostName is a DNS name or an IPv4 address.
 	hostName  = regexp.MustCompile(`^[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_.])?$`)
 	zone      = regexp.MustCompile(`^[A-Za-z0-9._-]*$`)
-	secretKey = regexp.MustCompile(`^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]{0,251}$`)
+	secretKey = regexp.MustCompile(`^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*$`)
 )
 
 // ValidateKey says whether namespace and name are DNS-1123 labels. It returns all problems, joined.
@@ -204,13 +204,13 @@ func (p *problems) credentials(c *Credentials) {
 
 // secretName allows DNS-1123 subdomains, as Kubernetes does for Secrets.
 func (p *problems) secretName(field, s string) {
-	if len(s) > maxSecretName || !subdomain.MatchString(s) {
+	if len(s) > maxReference || !subdomain.MatchString(s) {
 		p.add(field, "must be the name of a Secret: lower-case letters, digits, '-' and '.', not %q", s)
 	}
 }
 
 func (p *problems) secretKey(field, s string) {
-	if !secretKey.MatchString(s) {
+	if len(s) > maxReference || !secretKey.MatchString(s) {
 		p.add(field, "must be a key of the Secret: letters, digits, '-', '_' and '.', not beginning with '..', not %q", s)
 	}
 }

@@ -26,8 +26,12 @@ type judged struct {
 		Name   string     `json:"name"`
 		Spec   proxy.Spec `json:"spec"`
 		Fields []string   `json:"fields"`
+
+		SchemaFields []string `json:"schemaFields"`
+		GoOnly       string   `json:"goOnly"`
 	}
-	Edits []struct {
+	Malformed any // for those who read documents
+	Edits     []struct {
 		Name   string     `json:"name"`
 		Old    proxy.Spec `json:"old"`
 		New    proxy.Spec `json:"new"`
