@@ -46,19 +46,33 @@ var (
 // hash of the password and not the password itself; it is the same for the same proxy. The error names everything that is
 // wrong with p.
 func VendorData(p Proxy) (secret.Text, error) {
-	if err := p.Validate(); err != nil {
-		return secret.Text{}, err
-	}
-	passwd, err := p.passwd()
-	if err != nil {
-		return secret.Text{}, err
-	}
-	config, err := p.config()
+	config, passwd, err := p.files()
 	if err != nil {
 		return secret.Text{}, err
 	}
 	script, err := fill("setup.sh", setup, struct{ Config, Passwd string }{config, passwd})
 	return secret.New(script), err
+}
+
+// SquidFiles returns what Squid reads in /etc/squid, for machines that need no set-up: squid.conf, and passwd, which holds a
+// hash of the password and is empty where the proxy asks for none. The error names everything that is wrong with p.
+func SquidFiles(p Proxy) (config string, passwd secret.Text, err error) {
+	config, line, err := p.files()
+	if line != "" {
+		line += "\n"
+	}
+	return config, secret.New(line), err
+}
+
+func (p Proxy) files() (config, passwd string, err error) {
+	if err := p.Validate(); err != nil {
+		return "", "", err
+	}
+	if passwd, err = p.passwd(); err != nil {
+		return "", "", err
+	}
+	config, err = p.config()
+	return config, passwd, err
 }
 
 // Validate returns all that is wrong with p at once. It quotes no secret.

@@ -11,6 +11,7 @@ import (
 	"github.com/proxyfleet/fleet/provider/kvm"
 	"github.com/proxyfleet/fleet/provider/kvm2"
 	"github.com/proxyfleet/fleet/provider/local"
+	"github.com/proxyfleet/fleet/provider/pod"
 )
 
 func main() {
@@ -24,5 +25,6 @@ func types() map[string]app.ProviderType {
 		"kvm":   {New: kvm.New, Outlives: true},
 		"kvm2":  {New: kvm2.New, Outlives: true},
 		"local": {New: local.New, Outlives: false}, // its instances are listeners of this process
+		"pod":   {New: pod.New, Outlives: true},
 	}
 }

@@ -59,7 +59,7 @@ func TestRefusals(t *testing.T) {
 		{name: "negative duration", document: proxy("healthCheck: {interval: -5s}"), want: "spec.healthCheck.interval: must be"},
 		{name: "port 70000", document: with(declared{name: "one", port: 70000}.String()), want: "spec.port: must be"},
 		{name: "attributes that are no strings", document: proxy("attributes: {region: 1}"), want: "spec.attributes.region: must be a string"},
-		{name: "unknown type of provider", document: strings.Replace(ok, "type: local", "type: lokal", 1), want: `provider "here": type: "lokal" is not known; the types are example, gcp, kvm, kvm2, local`},
+		{name: "unknown type of provider", document: strings.Replace(ok, "type: local", "type: lokal", 1), want: `provider "here": type: "lokal" is not known; the types are example, gcp, kvm, kvm2, local, pod`},
 		{name: "unknown field of a provider", document: strings.Replace(ok, "addresses:", "adresses:", 1), want: "config.adresses: there is no such field"},
 		{name: "no identity for what lasts", document: strings.Replace(ok, "type: local", "type: example", 1), want: `fleetID is required: instances of provider "here" outlive this process`},
 		{name: "identity of another fleet", document: strings.Replace(ok, "kind: FleetConfiguration", "kind: FleetConfiguration\nfleetID: other", 1),

@@ -90,6 +90,8 @@ var house = rules{
 
 		{"./internal/hypervisor", "",
 			"it starts a hypervisor for tests"},
+		{"./internal/cluster", "",
+			"it starts a Kubernetes cluster for tests, and knows it by its programs alone"},
 		{"./internal/house ./internal/walk", "",
 			"they hold nothing but tests"},
 		{"./hack/testenv/libvirt/guest", "sigs.k8s.io/yaml",

@@ -41,6 +41,7 @@ var reveals = []reveal{
 	{"provider/local/login.go", "newGateFor", "digests the credentials, which is all that the proxy keeps of them"},
 	{"provider/gcp/metadata.go", "settings.metadata", "puts what sets up the proxy, and the user's cloud-init, into the metadata of a machine"},
 	{"provider/gcp/metadata.go", "settings.oversize", "tells only whether a cloud-init document is large"},
+	{"provider/pod/pod.go", "settings.secret", "puts the hash of the password into the Secret of a pod"},
 	{"examples/provider/provider.go", "Provider.plan", "refuses credentials that its cloud cannot take"},
 	{"examples/provider/provider.go", "Provider.Create", "tells the cloud the credentials that the proxy asks for"},
 }
