@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs what the tests and the linter need besides Go: the proxies that health checks are tried on, Prometheus, a browser, curl, jq,
-# Scrapy, make, a C compiler for the race detector, and a hypervisor: libvirt, QEMU, an SSH server and what builds the disk of a
-# guest.
+# Scrapy, make, a C compiler for the race detector, a hypervisor: libvirt, QEMU, an SSH server and what builds the disk of a guest,
+# and what a Kubernetes node needs besides Kubernetes: containerd, runc and what wires its pods.
 # What is there already is not touched, so a machine that has everything needs no
 # network. For Debian and its descendants; elsewhere it names what is missing.
 set -euo pipefail
@@ -51,6 +51,9 @@ need busybox busybox-static
 need syslinux syslinux
 need /usr/lib/syslinux/mbr/mbr.bin syslinux-common
 need /usr/lib/systemd/boot/efi/linuxx64.efi.stub systemd-boot-efi
+need containerd containerd
+need runc runc
+need /usr/lib/cni/bridge containernetworking-plugins
 need make make
 need gcc gcc
 need /usr/include/stdlib.h libc6-dev
@@ -83,7 +86,7 @@ apt-get install --quiet --yes --no-install-recommends "${missing[@]}"
 
 # Nor shall they start with the machine.
 if command -v systemctl >/dev/null; then
-	for service in squid:squid tinyproxy:tinyproxy dante-server:danted prometheus:prometheus; do
+	for service in squid:squid tinyproxy:tinyproxy dante-server:danted prometheus:prometheus containerd:containerd; do
 		if [[ " ${missing[*]} " == *" ${service%:*} "* ]]; then
 			systemctl --quiet disable "${service#*:}"
 		fi

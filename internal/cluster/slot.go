@@ -1,0 +1,76 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// slot is the number of a cluster among those of this machine, and what goes by it. The ports are fixed, so that a part that is
+// stopped finds its own free when it starts again, and below those that the kernel hands out.
+type slot struct {
+	number int
+	dir    string
+	lock   *os.File // held by every process of the cluster, and so for as long as one of them lives
+}
+
+const (
+	slots        = 250
+	firstPort    = 20000
+	portsPerSlot = 4
+)
+
+// takeSlot takes the first that is free. What a cluster has left whose process was killed is removed.
+func takeSlot() (*slot, error) {
+	var problems error
+	for number := 1; number <= slots; number++ {
+		s := &slot{number: number, dir: filepath.Join(os.TempDir(), "proxyfleet-cluster-"+strconv.Itoa(number))}
+		free, err := s.take()
+		if free {
+			return s, nil
+		}
+		problems = errors.Join(problems, err)
+	}
+	return nil, fmt.Errorf("there is no room for another cluster: %w", problems)
+}
+
+func (s *slot) take() (free bool, err error) {
+	if s.lock, err = os.OpenFile(s.dir+".lock", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return false, err
+	}
+	defer func() {
+		if !free {
+			_ = s.lock.Close()
+		}
+	}()
+	if syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		return false, nil
+	}
+	for n := range portsPerSlot {
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port(n))))
+		if err != nil {
+			return false, err
+		}
+		_ = listener.Close()
+	}
+	if err := os.RemoveAll(s.dir); err != nil {
+		return false, err
+	}
+	return true, os.Mkdir(s.dir, 0o755) //nolint:gosec // users of containers reach files in it
+}
+
+// release removes the files and lets another have the number.
+func (s *slot) release() {
+	_ = os.RemoveAll(s.dir)
+	_ = s.lock.Close()
+}
+
+// port is the nth of the slot.
+func (s *slot) port(n int) int { return firstPort + s.number*portsPerSlot + n }
+
+// outside is this end of the wire to the node of the slot.
+func (s *slot) outside() string { return fmt.Sprintf("10.198.%d.1", s.number) }
