@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -95,11 +96,9 @@ func delaysOf(settle time.Duration) provider.Delays {
 	return provider.Delays{Call: settle / 3, Settle: settle}
 }
 
-// withDefaults adds to a list what it does not name. Null is what a document without a value has.
+// withDefaults adds to a list what it does not name.
 func withDefaults(list, defaults corev1.ResourceList) corev1.ResourceList {
-	for name, quantity := range list {
-		defaults[name] = quantity
-	}
+	maps.Copy(defaults, list)
 	return defaults
 }
 

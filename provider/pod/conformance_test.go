@@ -1,7 +1,6 @@
 package pod_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -51,7 +50,7 @@ func startServer(t *testing.T) *server {
 // namespace makes one with a default ServiceAccount, which the controller-manager would make.
 func (s *server) namespace(t testing.TB, labels map[string]string) string {
 	t.Helper()
-	ctx := context.Background()
+	ctx := t.Context()
 	name := fmt.Sprintf("pods-%d-%d", os.Getpid(), s.places.Add(1))
 	place := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	if _, err := s.api.CoreV1().Namespaces().Create(ctx, place, metav1.CreateOptions{}); err != nil {
@@ -160,7 +159,7 @@ func (s *server) plant(t testing.TB, namespace string, r provider.Request) {
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		}}}},
 	}
-	if _, err := s.api.CoreV1().Pods(namespace).Create(context.Background(), planted, metav1.CreateOptions{}); err != nil {
+	if _, err := s.api.CoreV1().Pods(namespace).Create(t.Context(), planted, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

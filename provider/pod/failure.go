@@ -43,26 +43,19 @@ type verdict struct {
 	reason string
 }
 
-// denials are the ways of the API server to say 403, told by its words. What it does not say in any of these is a denial of
-// some admission plugin.
-var denials = []struct {
-	words *regexp.Regexp
-	verdict
-}{
-	{regexp.MustCompile(`cannot [a-z]+ resource`), verdict{provider.ErrPermanent, forbidden}},
-	{regexp.MustCompile(`exceeded quota: `), verdict{provider.ErrQuotaExceeded, quotaExceeded}},
-	{regexp.MustCompile(`status unknown for quota: `), verdict{provider.ErrTransient, quotaUnmet}}, // it was made a moment ago
-	{regexp.MustCompile(`(failed|insufficient) quota`), verdict{provider.ErrPermanent, quotaUnmet}},
-	{regexp.MustCompile(`violates PodSecurity `), verdict{provider.ErrPermanent, podSecurity}},
-	{regexp.MustCompile(`(minimum|maximum) \S+ usage per |limit to request ratio per `), verdict{provider.ErrPermanent, limitRange}},
-	{regexp.MustCompile(`error looking up service account `), verdict{provider.ErrTransient, serviceAccountMissing}},
-	{regexp.MustCompile(`because it is being terminated`), verdict{provider.ErrPermanent, namespaceTerminating}},
-}
-
+// The words of the API server. It has one code for all that it denies.
 var (
-	webhookSaidNo = regexp.MustCompile(`(admission webhook ".*"|ValidatingAdmissionPolicy '.*') denied (the )?request`)
-	webhookIsAway = regexp.MustCompile(`failed calling webhook`)
-	isNoNamespace = regexp.MustCompile(`^namespaces ".*" not found$`)
+	webhookSaidNo  = regexp.MustCompile(`(admission webhook ".*"|ValidatingAdmissionPolicy '.*') denied (the )?request`)
+	webhookIsAway  = regexp.MustCompile(`failed calling webhook`)
+	isNoNamespace  = regexp.MustCompile(`^namespaces ".*" not found$`)
+	ofRBAC         = regexp.MustCompile(`cannot [a-z]+ resource`)
+	ofQuota        = regexp.MustCompile(`exceeded quota: `)
+	ofYoungQuota   = regexp.MustCompile(`status unknown for quota: `)
+	ofUnmetQuota   = regexp.MustCompile(`(failed|insufficient) quota`)
+	ofPodSecurity  = regexp.MustCompile(`violates PodSecurity `)
+	ofLimitRange   = regexp.MustCompile(`(minimum|maximum) \S+ usage per |limit to request ratio per `)
+	ofNoAccount    = regexp.MustCompile(`error looking up service account `)
+	ofOldNamespace = regexp.MustCompile(`because it is being terminated`)
 )
 
 // ofStatus is the verdict on an answer that says no.
@@ -88,11 +81,25 @@ func ofStatus(status metav1.Status) verdict {
 	return verdict{provider.ErrPermanent, invalidRequest}
 }
 
+// ofDenial is the verdict on a 403, told by its words. What is said in none of these is the denial of some admission plugin.
 func ofDenial(text string) verdict {
-	for _, d := range denials {
-		if d.words.MatchString(text) {
-			return d.verdict
-		}
+	switch {
+	case ofRBAC.MatchString(text):
+		return verdict{provider.ErrPermanent, forbidden}
+	case ofQuota.MatchString(text):
+		return verdict{provider.ErrQuotaExceeded, quotaExceeded}
+	case ofYoungQuota.MatchString(text):
+		return verdict{provider.ErrTransient, quotaUnmet}
+	case ofUnmetQuota.MatchString(text):
+		return verdict{provider.ErrPermanent, quotaUnmet}
+	case ofPodSecurity.MatchString(text):
+		return verdict{provider.ErrPermanent, podSecurity}
+	case ofLimitRange.MatchString(text):
+		return verdict{provider.ErrPermanent, limitRange}
+	case ofNoAccount.MatchString(text):
+		return verdict{provider.ErrTransient, serviceAccountMissing}
+	case ofOldNamespace.MatchString(text):
+		return verdict{provider.ErrPermanent, namespaceTerminating}
 	}
 	return verdict{provider.ErrPermanent, admissionDenied}
 }

@@ -1,6 +1,7 @@
 package pod_test
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -117,9 +118,7 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, forward http.Han
 		forward.ServeHTTP(httptest.NewRecorder(), r)
 		panic(http.ErrAbortHandler)
 	default:
-		for key, values := range f.header {
-			w.Header()[key] = values
-		}
+		maps.Copy(w.Header(), f.header)
 		w.WriteHeader(f.status)
 		body := f.body
 		if body == "" {
@@ -144,4 +143,11 @@ current-context: x
 		t.Fatal(err)
 	}
 	return file
+}
+
+func rename(t testing.TB, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -15,7 +15,7 @@ import (
 // and what is to end has ended a moment later.
 func kubelet(t testing.TB, api kubernetes.Interface, namespace string) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	t.Cleanup(func() { cancel(); <-ended })
 	go func() {
