@@ -34,6 +34,7 @@ type Cluster struct {
 	address   string // of the API server
 
 	etcd, api, controllers, scheduler *process
+	node                              *node
 }
 
 // Start starts a cluster whose API server is ready. Its files go to a folder of its own below the one for temporary files. It ends
@@ -78,7 +79,7 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 func (c *Cluster) writeFiles() error {
 	err := errors.Join(
 		c.authority.write(c.path("ca.crt")),
-		c.authority.server(c.path("apiserver"), "kube-apiserver", nil, "localhost", "127.0.0.1"),
+		c.authority.server(c.path("apiserver"), "kube-apiserver", nil, "localhost", "127.0.0.1", "10.96.0.1"),
 		c.authority.client(c.path("apiserver-kubelet"), "kube-apiserver-kubelet-client", "system:masters"),
 		writeKey(c.path("accounts.key")),
 		os.WriteFile(c.path("audit.yaml"), []byte(auditPolicy), 0o600),
@@ -178,7 +179,7 @@ func (c *Cluster) startControllers() (err error) {
 
 // Close ends the cluster with all that runs on it, and removes its files.
 func (c *Cluster) Close() {
-
+	c.node.stop()
 	for _, process := range []*process{c.scheduler, c.controllers, c.api, c.etcd} {
 		process.stop()
 	}

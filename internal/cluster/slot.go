@@ -72,5 +72,7 @@ func (s *slot) release() {
 // port is the nth of the slot.
 func (s *slot) port(n int) int { return firstPort + s.number*portsPerSlot + n }
 
-// outside is this end of the wire to the node of the slot.
+// outside and inside are the two ends of the wire to the node of the slot, and pods is the network of what runs on it.
 func (s *slot) outside() string { return fmt.Sprintf("10.198.%d.1", s.number) }
+func (s *slot) inside() string  { return fmt.Sprintf("10.198.%d.2", s.number) }
+func (s *slot) pods() string    { return fmt.Sprintf("10.199.%d.0/24", s.number) }
