@@ -31,10 +31,12 @@ const (
 
 // The numbers of some calls.
 const (
+	ConnectOpen           = 1
 	DomainCreate          = 9
 	DomainDefineXML       = 11
 	DomainDestroy         = 12
 	DomainLookupByName    = 23
+	StoragePoolRefresh    = 83
 	StoragePoolGetInfo    = 87
 	StorageVolCreateXML   = 93
 	StorageVolDelete      = 94

@@ -19,4 +19,6 @@ func TestMain(m *testing.M) {
 
 func TestConformance(t *testing.T) { bed.Conformance(t) }
 
-func TestConformanceOverQEMU(t *testing.T) { bed.ConformanceOverQEMU(t) }
+func TestConformanceOverQEMU(t *testing.T) {
+	bed.ConformanceOverQEMU(t, "create", "create-unanswered", "delete-twice", "restart", "check-fails")
+}

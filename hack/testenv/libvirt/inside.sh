@@ -94,6 +94,7 @@ for _ in {1..300}; do
 	sleep 0.1
 done
 /usr/sbin/sshd -f "$dir/sshd_config" -E "$dir/sshd.log"
+until [[ -s $dir/sshd.pid ]]; do sleep 0.02; done # it listens from then on
 echo >"$dir/wired"
 
 # The first process buries the others' children.

@@ -8,10 +8,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -144,6 +147,23 @@ func (b *Bed) WantNothingOf(t testing.TB, name string) {
 			t.Errorf("%s still has %s:\n%s", line, name, out)
 		}
 	}
+}
+
+// WantNothingLeft says at the end of a test that it has left no goroutine here and no connection to the host.
+func (b *Bed) WantNothingLeft(t testing.TB) {
+	t.Helper()
+	b.Start(t)
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		Await(t, 15*time.Second, "no goroutine is left", func() (bool, error) {
+			now := runtime.NumGoroutine()
+			return now <= before, fmt.Errorf("%d, and before %d", now, before)
+		})
+		Await(t, 15*time.Second, "no connection is left", func() (bool, error) {
+			left := b.Shell(t, "ss --no-header --tcp state established sport = :22")
+			return left == "", errors.New(left)
+		})
+	})
 }
 
 // Serve serves at an address of this machine until the test ends, and returns the URL.

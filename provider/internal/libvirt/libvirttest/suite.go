@@ -39,11 +39,10 @@ func (b *Bed) Conformance(t *testing.T) {
 	})
 }
 
-// ConformanceOverQEMU runs those cases of the suite that need few machines, or, with CONFORMANCE=all, the whole of it: over machines
-// that boot, a minute for what the test driver does in a second.
-func (b *Bed) ConformanceOverQEMU(t *testing.T) {
+// ConformanceOverQEMU runs a few cases of the suite, or, with CONFORMANCE=all, the whole of it: over machines that boot, a minute for
+// what the test driver does in a second.
+func (b *Bed) ConformanceOverQEMU(t *testing.T, few ...string) {
 	b.Start(t)
-	few := []string{"create", "create-unanswered", "delete-twice", "restart", "check-fails"}
 	providertest.Run(t, func(t testing.TB) providertest.Harness {
 		if name := path.Base(t.Name()); os.Getenv("CONFORMANCE") != "all" && !slices.Contains(few, name) {
 			t.Skip("takes long: CONFORMANCE=all runs it")
