@@ -66,7 +66,6 @@ type Spec struct {
 	//
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=2147483647
 	MaxLeases int32 `json:"maxLeases,omitempty"`
 	// HealthCheck says how the proxy is probed. Its fields default to the fleet's.
 	HealthCheck HealthCheck `json:"healthCheck,omitzero"`
@@ -207,12 +206,10 @@ type HealthCheck struct {
 	// SuccessThreshold is how many successes in a row make a proxy healthy. Defaults to 1.
 	//
 	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=2147483647
 	SuccessThreshold int32 `json:"successThreshold,omitempty"`
 	// FailureThreshold is how many failures in a row make it unhealthy. Defaults to 3.
 	//
 	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=2147483647
 	FailureThreshold int32 `json:"failureThreshold,omitempty"`
 	// ExpectedStatus are the status codes that count as success. Defaults to 204.
 	//

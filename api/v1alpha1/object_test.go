@@ -66,8 +66,8 @@ func fullStatus(t *testing.T) proxy.Status {
 }
 
 func fields(v reflect.Value) (all []reflect.Value) {
-	for i := range v.NumField() {
-		all = append(all, v.Field(i))
+	for _, field := range v.Fields() {
+		all = append(all, field)
 	}
 	return all
 }
