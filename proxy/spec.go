@@ -197,11 +197,11 @@ type HealthCheck struct {
 	URL string `json:"url,omitempty"`
 	// Interval is the time from one probe to the next, at least 1s. Defaults to 30s.
 	//
-	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1s')",message="must be at least 1s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('1s')",message="must be a duration of at least 1s, such as 30s or 1m30s"
 	Interval Duration `json:"interval,omitempty"`
 	// Timeout bounds the whole probe. Defaults to 10s.
 	//
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be positive"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a positive duration, such as 10s"
 	Timeout Duration `json:"timeout,omitempty"`
 	// SuccessThreshold is how many successes in a row make a proxy healthy. Defaults to 1.
 	//

@@ -72,7 +72,6 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 }
 
 // +kubebuilder:validation:Type=string
-// +kubebuilder:validation:Pattern=`^[-+]?(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 
 // Duration is a length of time, written as Go writes it: "30s", "1m30s".
 type Duration time.Duration
