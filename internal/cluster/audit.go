@@ -3,7 +3,9 @@ package cluster
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 )
@@ -41,10 +43,15 @@ func (c *Cluster) Audit() ([]AuditEvent, error) {
 	defer file.Close()
 	var events []AuditEvent
 	seen := map[string]bool{}
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		id, event, err := parseAudit(lines.Bytes())
+	for lines := bufio.NewReader(file); ; {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return events, nil // a line without an end is being written
+		}
+		if err != nil {
+			return nil, err
+		}
+		id, event, err := parseAudit(line)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file.Name(), err)
 		}
@@ -53,7 +60,6 @@ func (c *Cluster) Audit() ([]AuditEvent, error) {
 			events = append(events, event)
 		}
 	}
-	return events, lines.Err()
 }
 
 func parseAudit(line []byte) (id string, event AuditEvent, err error) {

@@ -40,13 +40,19 @@ type Cluster struct {
 // Start starts a cluster whose API server is ready. Its files go to a folder of its own below the one for temporary files. It ends
 // with Close, or with this process; what is left of one whose process was killed is removed by one of the next.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
-	programs, err := run(ctx, "build.sh")
-	if err != nil {
-		return nil, fmt.Errorf("the parts of Kubernetes cannot be built: %w", err)
-	}
 	slot, err := takeSlot()
 	if err != nil {
 		return nil, err
+	}
+	return startIn(ctx, slot, config)
+}
+
+// startIn starts a cluster in a slot that is taken, and releases that if it cannot.
+func startIn(ctx context.Context, slot *slot, config Config) (*Cluster, error) {
+	programs, err := run(ctx, "build.sh")
+	if err != nil {
+		slot.release()
+		return nil, fmt.Errorf("the parts of Kubernetes cannot be built: %w", err)
 	}
 	c := &Cluster{config: config, programs: programs, slot: slot, address: net.JoinHostPort("127.0.0.1", strconv.Itoa(slot.port(0)))}
 	if err := c.start(ctx); err != nil {
@@ -70,7 +76,7 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 		return err
 	}
 	if c.config.Controllers {
-		return c.startControllers()
+		return c.startControllers(ctx)
 	}
 	return nil
 }
@@ -159,7 +165,8 @@ func (c *Cluster) ready(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cluster) startControllers() (err error) {
+// startControllers waits until there is what a pod needs.
+func (c *Cluster) startControllers(ctx context.Context) (err error) {
 	as := func(name string) []string {
 		config := c.path(name + ".kubeconfig")
 		return []string{
@@ -173,17 +180,26 @@ func (c *Cluster) startControllers() (err error) {
 	if err != nil {
 		return err
 	}
-	c.scheduler, err = c.startProcess("kube-scheduler", as("scheduler")...)
-	return err
+	if c.scheduler, err = c.startProcess("kube-scheduler", as("scheduler")...); err != nil {
+		return err
+	}
+	return c.controllers.until(ctx, func(ctx context.Context) error {
+		_, err := c.Kubectl(ctx, "get", "serviceaccount", "default")
+		return err
+	})
 }
 
 // Close ends the cluster with all that runs on it, and removes its files.
 func (c *Cluster) Close() {
+	c.stop()
+	c.slot.release()
+}
+
+func (c *Cluster) stop() {
 	c.node.stop()
 	for _, process := range []*process{c.scheduler, c.controllers, c.api, c.etcd} {
 		process.stop()
 	}
-	c.slot.release()
 }
 
 // Address is that of the API server, with the port.

@@ -9,8 +9,9 @@ import (
 	"net/http"
 )
 
-// Compact makes etcd forget every revision but the last. What the API server keeps in memory it still has: it forgets that as well
-// when it is stopped, so that a watch from before Compact and a new start is answered with 410 Gone.
+// Compact makes etcd forget every revision but the last. The API server still has in memory what changed lately: a watch and the rest
+// of a paged list from an earlier revision are answered with 410 Gone once it has been stopped and started, and at once where
+// Config.Flags has --watch-cache=false.
 func (c *Cluster) Compact(ctx context.Context) error {
 	var status struct {
 		Header struct {

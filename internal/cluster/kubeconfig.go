@@ -32,7 +32,7 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 func (c *Cluster) KubectlInput(ctx context.Context, stdin string, args ...string) (string, error) {
 	program := filepath.Join(c.programs, "kubectl")
 	command := exec.CommandContext(ctx, program, append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)...)
-	command.Env = append(os.Environ(), "KUBECACHEDIR="+c.path("kubectl"))
+	command.Env = append(os.Environ(), "KUBECACHEDIR="+c.path("kubectl"), "KUBERC=off")
 	command.Stdin = strings.NewReader(stdin)
 	return output(command)
 }

@@ -53,8 +53,10 @@ func (c *Cluster) startScript(name, script string, args ...string) (*process, er
 	return p, nil
 }
 
-// until waits until ask has no complaint.
+// until waits until ask has no complaint, for two minutes at most.
 func (p *process) until(ctx context.Context, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
 	ticks := time.NewTicker(50 * time.Millisecond)
 	defer ticks.Stop()
 	for {

@@ -28,7 +28,7 @@ const (
 func takeSlot() (*slot, error) {
 	var problems error
 	for number := 1; number <= slots; number++ {
-		s := &slot{number: number, dir: filepath.Join(os.TempDir(), "proxyfleet-cluster-"+strconv.Itoa(number))}
+		s := newSlot(number)
 		free, err := s.take()
 		if free {
 			return s, nil
@@ -36,6 +36,10 @@ func takeSlot() (*slot, error) {
 		problems = errors.Join(problems, err)
 	}
 	return nil, fmt.Errorf("there is no room for another cluster: %w", problems)
+}
+
+func newSlot(number int) *slot {
+	return &slot{number: number, dir: filepath.Join(os.TempDir(), "proxyfleet-cluster-"+strconv.Itoa(number))}
 }
 
 func (s *slot) take() (free bool, err error) {
@@ -63,10 +67,13 @@ func (s *slot) take() (free bool, err error) {
 	return true, os.Mkdir(s.dir, 0o755) //nolint:gosec // users of containers reach files in it
 }
 
-// release removes the files and lets another have the number.
+// release removes the files and lets another have the number, once.
 func (s *slot) release() {
-	_ = os.RemoveAll(s.dir)
-	_ = s.lock.Close()
+	if s.lock != nil {
+		_ = os.RemoveAll(s.dir)
+		_ = s.lock.Close()
+		s.lock = nil
+	}
 }
 
 // port is the nth of the slot.
