@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/proxyfleet/fleet/internal/cluster"
 	"github.com/proxyfleet/fleet/provider"
 	"github.com/proxyfleet/fleet/provider/pod"
 	"github.com/proxyfleet/fleet/provider/providertest"
@@ -24,18 +25,22 @@ import (
 
 // server is a real API server.
 type server struct {
+	*cluster.Cluster
+
 	config *rest.Config
 	api    kubernetes.Interface
 	places atomic.Int64
 }
 
-func startServer(t *testing.T) *server {
+// startServer starts a cluster, or skips the test where there can be none.
+func startServer(t *testing.T, c cluster.Config) *server {
 	t.Helper()
-	file := os.Getenv("POD_KUBECONFIG")
-	if file == "" {
-		t.Skip("POD_KUBECONFIG names no cluster")
+	started, err := cluster.Start(t.Context(), c)
+	if err != nil {
+		skip(t, err)
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", file)
+	t.Cleanup(started.Close)
+	config, err := clientcmd.BuildConfigFromFlags("", started.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,20 +49,25 @@ func startServer(t *testing.T) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &server{config: config, api: api}
+	return &server{Cluster: started, config: config, api: api}
 }
 
-// namespace makes one with a default ServiceAccount, which the controller-manager would make.
+// skip ends a test for want of something that every machine of CI has.
+func skip(t *testing.T, why error) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+// namespace makes one.
 func (s *server) namespace(t testing.TB, labels map[string]string) string {
 	t.Helper()
 	ctx := t.Context()
 	name := fmt.Sprintf("pods-%d-%d", os.Getpid(), s.places.Add(1))
 	place := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	if _, err := s.api.CoreV1().Namespaces().Create(ctx, place, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	if _, err := s.api.CoreV1().ServiceAccounts(name).Create(ctx, account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return name

@@ -32,8 +32,9 @@ type fault struct {
 	status       int    // answered instead of asking the API server
 	body         string // with status; defaults to what a load balancer says
 	header       http.Header
-	lose         bool // the API server is asked, and its answer lost
-	hang         bool // nobody is asked, and nothing answered
+	first        func() // called before the answer
+	lose         bool   // the API server is asked, and its answer lost
+	hang         bool   // nobody is asked, and nothing answered
 }
 
 // before starts a gateway before the API server of a configuration.
@@ -106,6 +107,9 @@ func (g *gateway) fault(r *http.Request) *fault {
 
 func (g *gateway) serve(w http.ResponseWriter, r *http.Request, forward http.Handler, stop <-chan struct{}) {
 	f := g.fault(r)
+	if f != nil && f.first != nil {
+		f.first()
+	}
 	switch {
 	case f == nil:
 		forward.ServeHTTP(w, r)

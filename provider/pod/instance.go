@@ -141,7 +141,11 @@ func exit(t *corev1.ContainerStateTerminated) string {
 
 // pending tells what a pod waits for: a node, or what its container needs there.
 func pending(pod *corev1.Pod) condition {
-	if c := conditionNamed(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+	c := conditionNamed(pod, corev1.PodScheduled)
+	if c != nil && c.Reason == corev1.PodReasonSchedulingGated && len(pod.Spec.SchedulingGates) == 0 {
+		return condition{state: provider.Provisioning} // the scheduler has not looked since the gate was opened
+	}
+	if c != nil && c.Status == corev1.ConditionFalse {
 		return condition{provider.Provisioning, c.Reason, c.Message}
 	}
 	if w := squidOf(pod).State.Waiting; w != nil {

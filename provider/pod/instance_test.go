@@ -71,7 +71,12 @@ func TestStates(t *testing.T) {
 		"no status yet": {want: provider.Instance{State: provider.Provisioning}},
 		"no node has room": {status: scheduled("Unschedulable", "0/3 nodes are available: 3 Insufficient memory."),
 			want: provider.Instance{State: provider.Provisioning, Reason: "Unschedulable", Message: "0/3 nodes are available: 3 Insufficient memory."}},
+		"the gate was opened": {status: scheduled("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"),
+			want: provider.Instance{State: provider.Provisioning}},
 		"the gate of somebody else": {status: scheduled("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"),
+			edit: func(p *corev1.Pod) {
+				p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
+			},
 			want: provider.Instance{State: provider.Provisioning, Reason: "SchedulingGated", Message: "Scheduling is blocked due to non-empty scheduling gates"}},
 		"scheduled": {status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}},
 			want: provider.Instance{State: provider.Provisioning}},
