@@ -3,6 +3,7 @@ package kvm_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,5 +96,24 @@ func TestCheckOfASilentHost(t *testing.T) {
 	}
 	if now := d.Relay.Open(); now != before {
 		t.Errorf("there were %d connections and are %d: the check has cost one", before, now)
+	}
+}
+
+// A pool that is worked on while an image arrives refuses to be looked at. The image is not fetched again for that.
+func TestImageInABusyPool(t *testing.T) {
+	d := bed.TestDriver(t)
+	p := d.Open(t, "fleet-busy")
+	libvirttest.Run(t, p)
+	var refusals atomic.Int32
+	d.Judge(func(procedure uint32) hypervisor.Verdict {
+		if procedure == hypervisor.StoragePoolRefresh && refusals.Add(1) <= 2 {
+			return hypervisor.Refuse
+		}
+		return hypervisor.Pass
+	})
+	libvirttest.Made(t, p, libvirttest.Marked(libvirttest.DriverRequest(), "fleet-busy", "uid-1"))
+	if calls := d.Relay.Calls(); calls[hypervisor.StoragePoolRefresh] != 3 || calls[hypervisor.StorageVolUpload] != 2 {
+		t.Errorf("there were %d looks at the pool, want 3, and %d uploads, want one of the image and one of the seed",
+			calls[hypervisor.StoragePoolRefresh], calls[hypervisor.StorageVolUpload])
 	}
 }

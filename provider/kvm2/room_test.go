@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/proxyfleet/fleet/internal/hypervisor"
 	"github.com/proxyfleet/fleet/provider"
 	"github.com/proxyfleet/fleet/provider/internal/libvirt"
 	"github.com/proxyfleet/fleet/provider/internal/libvirt/libvirttest"
@@ -108,6 +109,7 @@ func TestRoomWhenTheImageIsThere(t *testing.T) {
 		t.Errorf("volumes, %v (-before +after):\n%s", err, diff)
 	}
 	r.Placement.DiskSizeGb = 99
+	d.Once(hypervisor.StoragePoolRefresh, hypervisor.Refuse) // as a pool does that is worked on
 	if in, err := p.Create(t.Context(), r); err != nil || in.Incarnation == "" {
 		t.Errorf("Create of one that fits: %+v, %v", in, err)
 	}

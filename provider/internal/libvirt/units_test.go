@@ -2,13 +2,17 @@ package libvirt
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	golibvirt "github.com/digitalocean/go-libvirt"
@@ -149,6 +153,38 @@ func TestImagesInAPool(t *testing.T) {
 	if one, two := newVolume(image, "me"), newVolume(image, "me"); one == two || !strings.HasPrefix(one, stem+"me-") {
 		t.Errorf("transfers get the volumes %s and %s", one, two)
 	}
+}
+
+// A transfer that failed for want of room failed for those who need as much; for who needs less, another one begins.
+func TestTransferFailsForWhoNeedsAsMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := wrong(provider.ErrQuotaExceeded, PoolFull, "full")
+		begun := 0
+		all := newTransfers(slog.New(slog.DiscardHandler), func(_ HostConfig, _ Image, room uint64) *transfer {
+			begun++
+			return &transfer{room: room, most: time.Minute, dial: func(context.Context) (*Conn, error) { return nil, full }}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go all.run(ctx)
+		for _, c := range []struct {
+			room  uint64
+			told  bool
+			begun int
+		}{
+			{10, false, 1}, // nobody has failed yet
+			{9, false, 2},  // what failed was for 10
+			{9, true, 2},
+			{9, false, 3}, // it is told once
+			{20, true, 3},
+		} {
+			_, err := all.ask(HostConfig{}, Image{}, c.room)
+			if told := errors.Is(err, full); told != c.told || begun != c.begun {
+				t.Errorf("who needs %d is told %v, and %d transfers have begun, want %v, %d", c.room, err, begun, c.told, c.begun)
+			}
+			synctest.Wait()
+		}
+		cancel()
+	})
 }
 
 func TestExactReader(t *testing.T) {
