@@ -20,6 +20,19 @@ help: ## List the targets.
 build: ## Build bin/proxyfleet.
 	$(GOBUILD) -o bin/proxyfleet ./cmd/proxyfleet
 
+# What `make image` makes, with what, and from which certificates; BUILDER may be docker, podman or buildah.
+IMAGE ?= proxyfleet:dev
+BUILDER ?= docker
+ARCH ?= $(shell go env GOARCH)
+CA_BUNDLE ?= /etc/ssl/certs/ca-certificates.crt
+
+.PHONY: image
+image: ## Build the image IMAGE (proxyfleet:dev) for ARCH with BUILDER (docker).
+	mkdir -p bin/image
+	GOOS=linux GOARCH=$(ARCH) $(GOBUILD) -ldflags '-s -w' -o bin/image/proxyfleet ./cmd/proxyfleet
+	install -m 644 $(CA_BUNDLE) bin/image/ca-certificates.crt
+	$(BUILDER) build --platform linux/$(ARCH) --tag $(IMAGE) .
+
 .PHONY: quickstart
 quickstart: build ## Run a fleet of three local proxies, and a target to crawl, in the foreground.
 	$(GOBUILD) -o bin/quickstart-target ./examples/quickstart/target
@@ -30,6 +43,10 @@ quickstart: build ## Run a fleet of three local proxies, and a target to crawl, 
 .PHONY: deps
 deps: ## Install what the tests need besides Go (Debian, as root).
 	hack/install-test-deps.sh
+
+.PHONY: cluster
+cluster: ## Run a Kubernetes cluster with one node in the foreground (as root).
+	go run ./hack/testenv/k8s/cluster -node
 
 .PHONY: test
 test: ## Run every test under the race detector.
@@ -61,6 +78,8 @@ lint: ## Check formatting, go.mod, the linters' rules, and that what is generate
 	go mod tidy -diff
 	cd tools && go mod tidy -diff
 	cd tools/generate && go mod tidy -diff
+	cd tools/deploy && go mod tidy -diff
+	cd hack/testenv/k8s/kubeall && go mod tidy -diff
 	cd examples/colly && go mod tidy -diff && go vet ./...
 	go tool -modfile=tools/go.mod golangci-lint run
 	rm -rf bin/_generated

@@ -54,6 +54,7 @@ need /usr/lib/systemd/boot/efi/linuxx64.efi.stub systemd-boot-efi
 need containerd containerd
 need runc runc
 need /usr/lib/cni/bridge containernetworking-plugins
+need buildah buildah
 need make make
 need gcc gcc
 need /usr/include/stdlib.h libc6-dev
