@@ -192,18 +192,14 @@ func (doc *secretDocument) values() (map[string]secret.Text, []error) {
 	return data, problems
 }
 
-var secretKey = regexp.MustCompile(`^[-._A-Za-z0-9]{1,253}$`)
+var (
+	secretName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+	secretKey  = regexp.MustCompile(`^[-._A-Za-z0-9]{1,253}$`)
+)
 
 func isSecretKey(s string) bool {
 	return secretKey.MatchString(s) && s != "." && !strings.HasPrefix(s, "..")
 }
 
-// isSecretName says whether s is a DNS subdomain.
-func isSecretName(s string) bool {
-	for part := range strings.SplitSeq(s, ".") {
-		if !dnsLabel.MatchString(part) {
-			return false
-		}
-	}
-	return len(s) <= 253
-}
+// isSecretName says whether s is a DNS subdomain. As in Kubernetes, its parts may be longer than DNS would let them be.
+func isSecretName(s string) bool { return len(s) <= 253 && secretName.MatchString(s) }

@@ -85,6 +85,8 @@ func TestGoodDocuments(t *testing.T) {
 		},
 		{"secret with labels", strings.Replace(secretHeader, "a}", "a, labels: {crawl.example.com/credentials: 'true'}}", 1),
 			oneSecret(map[string]string{proxy.CredentialsLabel: "true"}, nil)},
+		{"secret with a name whose parts are longer than labels", "apiVersion: v1\nkind: Secret\nmetadata: {name: " + strings.Repeat("a", 251) + ".b}",
+			&Set{Secrets: map[proxy.Key]proxy.Secret{{Namespace: "default", Name: strings.Repeat("a", 251) + ".b"}: {}}}},
 		{
 			"fleet configuration",
 			"apiVersion: crawl.example.com/v1alpha1\nkind: FleetConfiguration\nfleetID: home-1\nhealthCheck: {interval: 1m}\n" +
@@ -228,6 +230,8 @@ func TestBadDocuments(t *testing.T) {
 			inSecret + "stringData.c: must be a string, not true or false without quotes",
 			inSecret + "stringData.d: must be a string, not a list",
 		}},
+		{"secret with a name that is too long", "apiVersion: v1\nkind: Secret\nmetadata: {name: " + strings.Repeat("a", 254) + "}", []string{
+			"fleet.yaml:1: document 1, Secret default/" + strings.Repeat("a", 254) + `: metadata.name: must be a DNS subdomain, not "` + strings.Repeat("a", 254) + `"`}},
 		{"secret names and keys", "apiVersion: v1\nkind: Secret\nmetadata: {name: a_b, namespace: x.y}\nstringData: {..a: b, 'c d': e}\nunknown: 1\nimmutable: maybe", []string{
 			"fleet.yaml:1: document 1, Secret x.y/a_b: immutable: must be true or false, not a string",
 			"fleet.yaml:1: document 1, Secret x.y/a_b: unknown: unknown field",
