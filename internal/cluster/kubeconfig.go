@@ -23,6 +23,9 @@ func (c *Cluster) KubeconfigFor(ctx context.Context, namespace, serviceAccount s
 	return path, writeKubeconfig(path, c.address, c.authority.pem, map[string]any{"token": token})
 }
 
+// KubectlPath is where kubectl is.
+func (c *Cluster) KubectlPath() string { return filepath.Join(c.programs, "kubectl") }
+
 // Kubectl runs kubectl as one who may do anything, and returns what it printed.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.KubectlInput(ctx, "", args...)
@@ -30,8 +33,7 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 
 // KubectlInput is Kubectl with a standard input, as for "apply -f -".
 func (c *Cluster) KubectlInput(ctx context.Context, stdin string, args ...string) (string, error) {
-	program := filepath.Join(c.programs, "kubectl")
-	command := exec.CommandContext(ctx, program, append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)...)
+	command := exec.CommandContext(ctx, c.KubectlPath(), append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)...)
 	command.Env = append(os.Environ(), "KUBECACHEDIR="+c.path("kubectl"), "KUBERC=off")
 	command.Stdin = strings.NewReader(stdin)
 	return output(command)

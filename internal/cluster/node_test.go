@@ -37,7 +37,7 @@ func startAndWait() error {
 	defer cancel()
 	slot := newSlot(slots) // nobody else comes to the last
 	if free, err := slot.take(); !free {
-		return fmt.Errorf("slot %d is taken (%v)", slots, err) //nolint:errorlint // there may be none
+		return fmt.Errorf("slot %d is taken (%v)", slots, err)
 	}
 	c, err := startIn(ctx, slot, Config{Controllers: true})
 	if err != nil {

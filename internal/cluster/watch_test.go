@@ -3,7 +3,6 @@ package cluster
 import (
 	"bufio"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -11,7 +10,7 @@ import (
 // watchFrom watches ConfigMaps by way of a kubeconfig, and sends the names of those that change. It begins when the watch has.
 func watchFrom(t *testing.T, c *Cluster, config string) (<-chan string, error) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), filepath.Join(c.programs, "kubectl"), "--kubeconfig="+config,
+	command := exec.CommandContext(t.Context(), c.KubectlPath(), "--kubeconfig="+config,
 		"get", "configmaps", "--watch", "--output=jsonpath={.metadata.name}{\"\\n\"}")
 	out, err := command.StdoutPipe()
 	if err != nil {

@@ -49,7 +49,7 @@ finish() {
 	remove
 }
 trap finish EXIT
-trap 'exit 0' TERM INT
+trap 'exit 0' TERM INT HUP
 remove # what a node has left that was killed along with its script
 mkdir -p $(groups)
 
