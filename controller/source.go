@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,10 +19,7 @@ import (
 type source struct {
 	what     string
 	informer cache.SharedIndexInformer
-	log      *slog.Logger
-
-	mu      sync.Mutex
-	failing error // the last request's, nil when it succeeded
+	trouble  *trouble
 }
 
 // sourceConfig is what a [source] is made of.
@@ -41,7 +37,8 @@ type sourceConfig struct {
 }
 
 func newSource(c sourceConfig) (*source, error) {
-	s := &source{what: c.what, log: c.log}
+	s := &source{what: c.what, trouble: &trouble{log: c.log, about: slog.String("objects", c.what),
+		began: "objects cannot be read: what is known of them is the last state", ended: "objects are read again"}}
 	s.informer = cache.NewSharedIndexInformerWithOptions(s.requests(c), c.example, cache.SharedIndexInformerOptions{Indexers: c.indexers})
 	quiet := func(context.Context, *cache.Reflector, error) {} // requests that fail are logged where they are made
 	return s, errors.Join(s.informer.SetTransform(c.keep), s.informer.SetWatchErrorHandlerWithContext(quiet))
@@ -70,20 +67,10 @@ func (s *source) requests(c sourceConfig) cache.ListerWatcher {
 	}
 }
 
-// told notes how a request ended, and logs it when the one before ended otherwise. It returns err.
+// told notes how a request ended, and returns its error. One that asked for what is too old says nothing: a list follows.
 func (s *source) told(ctx context.Context, err error) error {
-	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return err // a list follows that is whole
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	was := s.failing
-	s.failing = err
-	switch {
-	case err == nil && was != nil:
-		s.log.InfoContext(ctx, "objects are read again", "objects", s.what)
-	case err != nil && (was == nil || apierrors.ReasonForError(was) != apierrors.ReasonForError(err)):
-		s.log.WarnContext(ctx, "objects cannot be read: what is known of them is the last state", "objects", s.what, "err", err)
+	if ctx.Err() == nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		s.trouble.told(ctx, err)
 	}
 	return err
 }
@@ -93,10 +80,8 @@ func (s *source) ready() error {
 	if s.informer.HasSynced() {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failing != nil {
-		return fmt.Errorf("%s cannot be read: %w", s.what, s.failing)
+	if err := s.trouble.last(); err != nil {
+		return fmt.Errorf("%s cannot be read: %w", s.what, err)
 	}
 	return fmt.Errorf("%s are not read yet", s.what)
 }

@@ -1,0 +1,234 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+func TestElectorConfig(t *testing.T) {
+	_, err := NewElector(ElectorConfig{LeaseDuration: 1500 * time.Millisecond, RenewDeadline: 2 * time.Second, RetryPeriod: -1})
+	for _, want := range []string{"REST is", "Namespace and Name", "LeaseDuration must", "RenewDeadline must be shorter", "two RetryPeriods"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want %q in it", err, want)
+		}
+	}
+	if _, err := NewElector(ElectorConfig{REST: &rest.Config{}, Namespace: "crawl", Name: "fleet"}); err != nil {
+		t.Errorf("defaults: %v", err)
+	}
+}
+
+// candidate is one that takes part in an election until the test ends.
+type candidate struct {
+	*Elector
+	stop  context.CancelFunc
+	ended chan error
+	terms atomic.Int32
+	leads atomic.Bool
+	lost  atomic.Pointer[time.Time] // when the context of the last term ended
+	// linger is how long lead goes on after that, fail what it returns.
+	linger chan struct{}
+	fail   chan error
+}
+
+func short(cfg *rest.Config, name, address string) ElectorConfig {
+	return ElectorConfig{REST: cfg, Namespace: "crawl", Name: name, Address: address,
+		LeaseDuration: 3 * time.Second, RenewDeadline: 1500 * time.Millisecond, RetryPeriod: 100 * time.Millisecond}
+}
+
+func stand(t *testing.T, cfg ElectorConfig) *candidate {
+	t.Helper()
+	e, err := NewElector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	c := &candidate{Elector: e, stop: stop, ended: make(chan error, 1), fail: make(chan error)}
+	go func() { c.ended <- e.Run(ctx, c.lead) }()
+	t.Cleanup(func() {
+		stop()
+		<-c.ended
+	})
+	return c
+}
+
+func (c *candidate) lead(ctx context.Context) error {
+	c.terms.Add(1)
+	c.leads.Store(true)
+	defer c.leads.Store(false)
+	select {
+	case err := <-c.fail:
+		return err
+	case <-ctx.Done():
+	}
+	now := time.Now()
+	c.lost.Store(&now)
+	if c.linger != nil {
+		<-c.linger
+	}
+	return nil
+}
+
+// end ends a candidacy and returns what Run did.
+func (c *candidate) end() error {
+	c.stop()
+	err := <-c.ended
+	c.ended <- err
+	return err
+}
+
+func newLease(t *testing.T) string { return strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) }
+
+// One leads, all know where; when it ends in order the next one leads at once, and not before its work is done.
+func TestElectorHandsOver(t *testing.T) {
+	cfg := restOf(t, sharedCluster(t).Kubeconfig())
+	a := short(cfg, newLease(t), "10.0.0.1:8090")
+	a.LeaseDuration, a.RenewDeadline = 60*time.Second, 40*time.Second // nobody waits for it to run out
+	first := stand(t, a)
+	first.linger = make(chan struct{})
+	until(t, "the first one leads", first.leads.Load)
+	a.Address = "10.0.0.2:8090"
+	second := stand(t, a)
+	knows(t, first, "10.0.0.1:8090", true)
+	knows(t, second, "10.0.0.1:8090", false)
+
+	first.stop()
+	until(t, "the term of the first one ends", func() bool { return first.lost.Load() != nil })
+	knows(t, first, "", false)
+	select {
+	case err := <-first.ended:
+		t.Fatalf("Run returned %v before lead did", err)
+	case <-time.After(500 * time.Millisecond): // several attempts of the second one
+	}
+	if second.leads.Load() {
+		t.Fatal("the second one leads while the first one still works")
+	}
+	began := time.Now()
+	close(first.linger)
+	if err := first.end(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	until(t, "the second one leads", second.leads.Load)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the second one leads after %v", took)
+	}
+	knows(t, second, "10.0.0.2:8090", true)
+	if n := first.terms.Load() + second.terms.Load(); n != 2 {
+		t.Errorf("%d terms, want 2", n)
+	}
+}
+
+func knows(t *testing.T, c *candidate, address string, self bool) {
+	t.Helper()
+	until(t, fmt.Sprintf("%s knows that %q leads (itself: %v)", c.cfg.Address, address, self), func() bool {
+		gotAddress, gotSelf := c.Leader()
+		return gotAddress == address && gotSelf == self
+	})
+}
+
+// A leader whose connection is cut stops before another one leads, and takes part again when the connection is back.
+func TestElectorIsCutOff(t *testing.T) {
+	cfg := restOf(t, sharedCluster(t).Kubeconfig())
+	wire := newCut(t, cfg)
+	cutOff := stand(t, short(wire.rest, newLease(t), "10.0.0.1:8090"))
+	until(t, "the first one leads", cutOff.leads.Load)
+	other := stand(t, short(cfg, newLease(t), "10.0.0.2:8090"))
+	knows(t, other, "10.0.0.1:8090", false)
+
+	wire.cut.Store(true)
+	until(t, "the other one leads", other.leads.Load)
+	began := time.Now()
+	lost := cutOff.lost.Load()
+	if lost == nil {
+		t.Fatal("the other one leads, and the first one still does")
+	}
+	if ahead := began.Sub(*lost); ahead < time.Second { // LeaseDuration less RenewDeadline is 1.5s
+		t.Errorf("the first one ended only %v before the other one began", ahead)
+	}
+	knows(t, cutOff, "", false)
+	knows(t, other, "10.0.0.2:8090", true)
+
+	wire.cut.Store(false)
+	knows(t, cutOff, "10.0.0.2:8090", false)
+	other.stop()
+	until(t, "the first one leads again", cutOff.leads.Load)
+	if n := cutOff.terms.Load(); n != 2 {
+		t.Errorf("the first one had %d terms, want 2", n)
+	}
+}
+
+// An error of lead ends Run with it, and gives the Lease up; a lead that returns early only ends its term.
+func TestElectorEndsWithItsLead(t *testing.T) {
+	cfg := restOf(t, sharedCluster(t).Kubeconfig())
+	a := short(cfg, newLease(t), "a:1")
+	a.LeaseDuration, a.RenewDeadline = 60*time.Second, 40*time.Second
+	c := stand(t, a)
+	c.fail <- nil
+	until(t, "there is another term", func() bool { return c.terms.Load() == 2 && c.leads.Load() })
+	broken := errors.New("broken")
+	c.fail <- broken
+	if err := <-c.ended; !errors.Is(err, broken) {
+		t.Errorf("Run: %v, want the error of lead", err)
+	} else {
+		c.ended <- err
+	}
+	lease, err := c.leases.Leases("crawl").Get(t.Context(), newLease(t), metav1.GetOptions{})
+	if err != nil || *lease.Spec.HolderIdentity != "" {
+		t.Errorf("the Lease is still held by %v, %v", *lease.Spec.HolderIdentity, err)
+	}
+}
+
+// cut is a way to an API server that can be cut.
+type cut struct {
+	rest *rest.Config
+	cut  atomic.Bool
+	// requests counts those that came while it was not cut.
+	requests atomic.Int64
+	// tamper may answer a request itself; nil or false: it goes on.
+	tamper atomic.Pointer[func(http.ResponseWriter, *http.Request) bool]
+}
+
+func newCut(t testing.TB, cfg *rest.Config) *cut {
+	t.Helper()
+	transport, err := rest.TransportFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(cfg.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cut{}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.Transport, forward.FlushInterval = transport, -1
+	forward.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c.cut.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		c.requests.Add(1)
+		if tamper := c.tamper.Load(); tamper != nil && (*tamper)(w, r) {
+			return
+		}
+		forward.ServeHTTP(w, r)
+	})}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	c.rest = &rest.Config{Host: "http://" + listener.Addr().String(), QPS: -1}
+	return c
+}

@@ -1,0 +1,172 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+
+	"github.com/proxyfleet/fleet/api/v1alpha1"
+	"github.com/proxyfleet/fleet/provider/monitor"
+	"github.com/proxyfleet/fleet/proxy"
+)
+
+// managedBy is the label of the ProviderHealth objects that a HealthWriter made, with the value component.
+const managedBy = "app.kubernetes.io/managed-by"
+
+// HealthConfig says which providers a [HealthWriter] writes about.
+type HealthConfig struct {
+	// REST is how the API server is reached. Required.
+	REST *rest.Config
+	// Types are the types of the providers that are checked, by the names of the providers. Defaults to none.
+	Types map[string]string
+	// Timeout bounds each request. Defaults to 10s.
+	Timeout time.Duration
+	// Logger hears of providers that cannot have an object. Defaults to one that discards.
+	Logger *slog.Logger
+}
+
+// HealthWriter shows the results of a monitor as ProviderHealth objects, which it makes when there are none. It watches nothing,
+// and needs the rights to list, get, create and delete them, and to patch their status. Only the replica that leads writes.
+type HealthWriter struct {
+	cfg    HealthConfig
+	client rest.Interface
+
+	mu       sync.Mutex
+	nameless map[string]bool // providers of which it was said that they can have no object
+}
+
+var _ monitor.Sink = (*HealthWriter)(nil)
+
+// NewHealthWriter makes a writer. It sends no request.
+func NewHealthWriter(cfg HealthConfig) (*HealthWriter, error) {
+	if cfg.REST == nil {
+		return nil, errors.New("health writer: REST is required")
+	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("health writer: %w", err)
+	}
+	client, err := rest.HTTPClientFor(cfg.REST)
+	if err != nil {
+		return nil, fmt.Errorf("health writer: REST: %w", err)
+	}
+	w := &HealthWriter{cfg: cfg, nameless: map[string]bool{}}
+	if w.client, err = groupClient(cfg.REST, client, scheme); err != nil {
+		return nil, fmt.Errorf("health writer: REST: %w", err)
+	}
+	return w, nil
+}
+
+// Prune deletes the objects that a HealthWriter made of providers that are not checked any more: all of them where Types is
+// empty. It is for the start of a term.
+func (w *HealthWriter) Prune(ctx context.Context) error {
+	list := &v1alpha1.ProviderHealthList{}
+	err := w.send(ctx, w.client.Get().VersionedParams(&metav1.ListOptions{LabelSelector: managedBy + "=" + component}, metav1.ParameterCodec), list)
+	if err != nil {
+		return fmt.Errorf("list of ProviderHealths: %w", err)
+	}
+	var problems []error
+	for _, h := range list.Items {
+		if _, checked := w.cfg.Types[h.Name]; checked {
+			continue
+		}
+		if err := w.send(ctx, w.client.Delete().Name(h.Name), nil); err != nil && !apierrors.IsNotFound(err) {
+			problems = append(problems, fmt.Errorf("ProviderHealth %s of a provider that is not checked any more: %w", h.Name, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Report writes the status of one provider: an uncached read, the object if there is none, and one patch.
+func (w *HealthWriter) Report(ctx context.Context, r monitor.Result) error {
+	if !r.CanCheck || r.Checked.IsZero() || !w.named(ctx, r.Provider) {
+		return nil
+	}
+	err := w.send(ctx, w.client.Get().Name(r.Provider), &v1alpha1.ProviderHealth{})
+	if apierrors.IsNotFound(err) {
+		err = w.create(ctx, r.Provider)
+	}
+	if err != nil {
+		return fmt.Errorf("ProviderHealth %s: %w", r.Provider, err)
+	}
+	body, err := json.Marshal(w.status(r))
+	if err != nil {
+		return fmt.Errorf("ProviderHealth %s: %w", r.Provider, err)
+	}
+	if err := w.send(ctx, w.client.Patch(types.MergePatchType).Name(r.Provider).SubResource("status").Body(body), nil); err != nil {
+		return fmt.Errorf("status of ProviderHealth %s: %w", r.Provider, err)
+	}
+	return nil
+}
+
+func (w *HealthWriter) create(ctx context.Context, name string) error {
+	h := &v1alpha1.ProviderHealth{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{managedBy: component}}}
+	err := w.send(ctx, w.client.Post().Body(h), nil)
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// named says whether a provider can have an object, and says so once if it cannot.
+func (w *HealthWriter) named(ctx context.Context, name string) bool {
+	problems := validation.IsDNS1123Subdomain(name)
+	if len(problems) == 0 {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.nameless[name] {
+		w.nameless[name] = true
+		w.cfg.Logger.WarnContext(ctx, "provider has no ProviderHealth, for its name is not one of an object", "provider", name, "err", problems[0])
+	}
+	return false
+}
+
+// status is the merge patch that makes the status what the result says.
+func (w *HealthWriter) status(r monitor.Result) patch {
+	targets := make([]v1alpha1.TargetHealth, len(r.Targets))
+	for i, t := range r.Targets {
+		targets[i] = v1alpha1.TargetHealth{Name: t.Target, Ready: condition(t.Ready), Reason: t.Reason, Message: t.Message,
+			Details: t.Details, LastTransitionTime: proxy.At(t.Since)}
+	}
+	return patch{"status": patch{
+		"type":          w.cfg.Types[r.Provider],
+		"ready":         condition(r.Ready() == len(r.Targets)),
+		"targetsReady":  fmt.Sprintf("%d/%d", r.Ready(), len(r.Targets)),
+		"lastCheckTime": proxy.At(r.Checked),
+		"targets":       targets,
+	}}
+}
+
+func condition(is bool) proxy.ConditionStatus {
+	if is {
+		return proxy.True
+	}
+	return proxy.False
+}
+
+// send sends a request about ProviderHealths, with a deadline, and reads the answer into what is given, nil for nothing.
+func (w *HealthWriter) send(ctx context.Context, r *rest.Request, into runtime.Object) error {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	defer cancel()
+	answer := r.Resource("providerhealths").Do(ctx)
+	if into == nil {
+		return answer.Error()
+	}
+	return answer.Into(into)
+}
