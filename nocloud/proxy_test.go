@@ -64,6 +64,22 @@ func TestVendorDataHidesThePassword(t *testing.T) {
 	}
 }
 
+func TestSquidFilesAreThoseOfTheScript(t *testing.T) {
+	for name, p := range map[string]nocloud.Proxy{"with a password": sample(), "without": {Name: "m", Port: 3128, AllowedClients: prefixes("10.0.0.0/8")}} {
+		config, passwd, err := nocloud.SquidFiles(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		script := vendorData(t, p).Reveal()
+		if config == "" || !strings.Contains(script, config) || !strings.Contains(script, passwd.Reveal()) || passwd.IsZero() != p.Username.IsZero() {
+			t.Errorf("%s: the files are not those that the script writes", name)
+		}
+	}
+	if _, _, err := nocloud.SquidFiles(nocloud.Proxy{}); err == nil {
+		t.Error("a proxy that is wrong has files")
+	}
+}
+
 func TestVendorDataProblems(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -32,7 +32,7 @@ type fault struct {
 	status       int    // answered instead of asking the API server
 	body         string // with status; defaults to what a load balancer says
 	header       http.Header
-	first        func() // called before the answer
+	first        func() // called before; the API server is asked then if nothing else is said
 	lose         bool   // the API server is asked, and its answer lost
 	hang         bool   // nobody is asked, and nothing answered
 }
@@ -111,7 +111,7 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, forward http.Han
 		f.first()
 	}
 	switch {
-	case f == nil:
+	case f == nil || f.status == 0 && !f.hang && !f.lose:
 		forward.ServeHTTP(w, r)
 	case f.hang:
 		select {

@@ -31,6 +31,7 @@ func TestAPIServer(t *testing.T) {
 	t.Run("denials", func(t *testing.T) { testDenials(t, s) })
 	t.Run("rights", func(t *testing.T) { testRights(t, s) })
 	t.Run("another namespace", func(t *testing.T) { testAnotherNamespace(t, s) })
+	t.Run("races", func(t *testing.T) { testRaces(t, s) })
 	t.Run("stuck", func(t *testing.T) { testStuck(t, s) })
 }
 
@@ -522,6 +523,90 @@ func testAnotherNamespace(t *testing.T, s *server) {
 	c.fields["kubeconfig"] = kubeconfig(t, reachable.URL)
 	c.reopen(t)
 	c.deleted(t, c.ref(r))
+}
+
+// testRaces says what becomes of requests that come when the world has just become another.
+func testRaces(t *testing.T, s *server) {
+	ref := func(in provider.Instance) provider.Ref {
+		return provider.Ref{ID: in.ID, UID: in.Marks.UID, Incarnation: in.Incarnation}
+	}
+	// replaced lets another leader replace the instance of a request, once, just before a request of c.
+	replaced := func(t *testing.T, c *place, r provider.Request, before fault) {
+		other := open(t, "fleet-one", c.fields)
+		before.times = 1
+		before.first = func() {
+			if err := other.Delete(t.Context(), c.ref(r)); err != nil {
+				t.Error(err)
+			}
+			r.Token, r.Marks.Hash = "token-of-the-successor", "v1-successor"
+			if _, err := other.Create(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+		}
+		c.inject(before)
+	}
+	t.Run("a delete after the look of which the pod was replaced", func(t *testing.T) {
+		c := s.place(t, nil)
+		r := asked("fleet-one", "uid-1")
+		in, err := c.p.Create(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replaced(t, c, r, fault{method: "DELETE", path: "/pods/"})
+		if err := c.p.Delete(t.Context(), ref(in)); err != nil {
+			t.Errorf("Delete of what is gone returned %v", err)
+		}
+		if next, err := c.get(t, r); err != nil || next.Incarnation == in.Incarnation || next.State == provider.Terminating {
+			t.Errorf("the successor is %+v and %v", next, err)
+		}
+	})
+	t.Run("a gate that is another pod's by now", func(t *testing.T) {
+		c := s.place(t, nil)
+		r := asked("fleet-one", "uid-1")
+		c.inject(fault{method: "PATCH", path: "/pods/", skip: 1, times: 1, status: 503}) // so that the successor waits for its Secret too
+		other := open(t, "fleet-one", c.fields)
+		c.inject(fault{method: "PATCH", path: "/pods/", times: 1, first: func() {
+			if err := other.Delete(t.Context(), c.ref(r)); err != nil {
+				t.Error(err)
+			}
+			next := r
+			next.Token, next.Marks.Hash = "token-of-the-successor", "v1-successor"
+			_, _ = other.Create(t.Context(), next)
+		}})
+		if in, err := c.p.Create(t.Context(), r); provider.ClassOf(err) != provider.ErrTransient {
+			t.Errorf("Create returned %+v and %v, want a transient error", in, err)
+		}
+		if pods := c.pods(t); len(pods) != 1 || len(pods[0].Spec.SchedulingGates) != 1 {
+			t.Errorf("the gate of the successor was opened: %d pods", len(pods))
+		}
+	})
+	t.Run("a Secret that is still there", func(t *testing.T) {
+		c := s.place(t, nil)
+		r := asked("fleet-one", "uid-1")
+		in, err := c.p.Create(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.deleted(t, ref(in)) // nothing collects its Secret here
+		r.Token = "token-of-the-successor"
+		if _, err := c.p.Create(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		pod := c.pods(t)[0]
+		secret, err := c.api.CoreV1().Secrets(c.namespace).Get(t.Context(), pod.Spec.Volumes[0].Secret.SecretName, metav1.GetOptions{})
+		if err != nil || secret.OwnerReferences[0].UID != pod.UID {
+			t.Errorf("the successor reads the Secret %+v, %v", secret, err)
+		}
+	})
+	t.Run("a name that was taken a moment ago", func(t *testing.T) {
+		c := s.place(t, nil)
+		c.inject(fault{method: "POST", path: "/pods", times: 1, status: 409, header: map[string][]string{"Content-Type": {"application/json"}},
+			body: says(409, "AlreadyExists", `pods "proxy-x" already exists`, &metav1.StatusDetails{Kind: "pods", Name: "proxy-x"})})
+		_, err := c.p.Create(t.Context(), asked("fleet-one", "uid-1"))
+		if e, ok := errors.AsType[*provider.Error](err); !ok || e.Class != provider.ErrTransient || e.Reason != "NotVisible" {
+			t.Errorf("Create returned %v, want a transient NotVisible", err)
+		}
+	})
 }
 
 // testStuck says that the pod of a node that is lost stays, with nothing forced, and is named, and so is one that is held.
