@@ -137,7 +137,7 @@ func TestRoomThatOthersTook(t *testing.T) {
 		t.Fatalf("Get returned %+v, %v", in, err)
 	}
 	var order []string
-	for _, part := range strings.Split(in.Message, "; ") {
+	for part := range strings.SplitSeq(in.Message, "; ") {
 		source, _, _ := strings.Cut(strings.TrimPrefix(part, "no address is known yet: "), ":")
 		order = append(order, source)
 	}

@@ -84,18 +84,35 @@ func (p *Provider) build(ctx context.Context, c *Conn, m machine, b *built) (pro
 	if !ok {
 		return p.onItsWay(m, room)
 	}
-	if b == nil {
+	fresh := b == nil
+	if fresh {
 		if b, err = p.define(ctx, c, m); err != nil {
 			return provider.Instance{}, err
 		}
 	}
-	if err := p.fill(ctx, c, m, pool, b, overlay(m.disk(), size, image)); err != nil {
+	if err = p.fill(ctx, c, m, pool, b, overlay(m.disk(), size, image)); err == nil {
+		err = startFailure(c.Start(ctx, b.domain))
+	}
+	if err != nil && fresh {
+		p.undo(ctx, c, b.domain)
+	}
+	if err != nil {
 		return provider.Instance{}, err
 	}
-	if err := c.Start(ctx, b.domain); err != nil {
-		return provider.Instance{}, startFailure(err)
-	}
 	return provider.Instance{ID: m.id(), Incarnation: incarnation(b.domain), Marks: b.marks.Marks, Created: b.marks.Created, State: provider.Provisioning}, nil
+}
+
+// undo removes what a create has made that failed, if the host still answers: else the fleet would take it for a machine that was
+// stopped, and replace it. What stays is seen by the next call.
+func (p *Provider) undo(ctx context.Context, c *Conn, d Domain) {
+	select {
+	case <-c.Closed():
+		return
+	default:
+	}
+	if err := p.delete(ctx, c, d, c.host.Name); err != nil {
+		p.logger.WarnContext(ctx, "what is left of a create that failed is not removed", "host", c.host.Name, "domain", d.Name, "error", err)
+	}
 }
 
 // onItsWay says that an image is being fetched, for as long as it is. So much room must be left when it is there.
@@ -117,7 +134,7 @@ func (p *Provider) pool(ctx context.Context, c *Conn, name string) (Pool, error)
 	if err := c.Refresh(ctx, pool); err != nil && !code(err, golibvirt.ErrInternalError) {
 		return pool, err
 	}
-	return c.runningPool(ctx, name)
+	return c.poolInfo(ctx, pool.handle)
 }
 
 // seedRoom is more than a seed takes.

@@ -30,7 +30,12 @@ func (c *Conn) Pool(ctx context.Context, name string) (Pool, error) {
 	if err != nil {
 		return Pool{}, err
 	}
-	return call(ctx, c, Call{RPC: "StoragePoolGetInfo", Pool: name}, func(l *golibvirt.Libvirt) (Pool, error) {
+	return c.poolInfo(ctx, handle)
+}
+
+// poolInfo says how full a pool is, as libvirt knew when it last looked.
+func (c *Conn) poolInfo(ctx context.Context, handle golibvirt.StoragePool) (Pool, error) {
+	return call(ctx, c, Call{RPC: "StoragePoolGetInfo", Pool: handle.Name}, func(l *golibvirt.Libvirt) (Pool, error) {
 		state, capacity, _, available, err := l.StoragePoolGetInfo(handle)
 		return Pool{handle, golibvirt.StoragePoolState(state), capacity, available}, err
 	})

@@ -167,5 +167,7 @@ func (d *Driver) plant(t testing.TB, r provider.Request) {
 	go func() { ended <- runner.Run(ctx) }()
 	Made(t, p, r)
 	cancel()
-	<-ended
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
