@@ -26,7 +26,7 @@ func TestFleetOfATerm(t *testing.T) {
 	handler := process.Handler()
 	process.Requested("GET /v1/proxies", http.StatusOK, time.Second)
 	before := scrape(t, handler)
-	for _, line := range strings.Split(before, "\n") {
+	for line := range strings.SplitSeq(before, "\n") {
 		if strings.HasPrefix(line, "proxyfleet_") && !strings.HasPrefix(line, "proxyfleet_api_") && !strings.HasPrefix(line, "proxyfleet_build_info") {
 			t.Errorf("a process without a fleet exports %s", line)
 		}

@@ -25,6 +25,6 @@ func types() map[string]app.ProviderType {
 		"kvm":   {New: kvm.New, Outlives: true},
 		"kvm2":  {New: kvm2.New, Outlives: true},
 		"local": {New: local.New, Outlives: false}, // its instances are listeners of this process
-		"pod":   {New: pod.New, Outlives: true},
+		"pod":   {New: pod.New, Outlives: true, InCluster: true},
 	}
 }

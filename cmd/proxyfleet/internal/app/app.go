@@ -24,6 +24,9 @@ type ProviderType struct {
 	// Outlives says that instances run on when this process has ended. The identity of the fleet, by which they are found
 	// again, must then be declared.
 	Outlives bool
+	// InCluster says that instances are in the cluster whose objects the proxies are, where they are that: they then need no
+	// identity that outlives the cluster.
+	InCluster bool
 }
 
 // The exit codes beside 0.
@@ -91,7 +94,7 @@ One command is the fleet, and stays in the foreground:
 
   proxyfleet run -f fleet.yaml
 
-All others but validate and version speak to a fleet that runs:
+All others but validate, crds and version speak to a fleet that runs:
 
   proxyfleet get proxies
   curl -x "$(proxyfleet lease acquire --target example.com)" https://example.com/`,
@@ -101,7 +104,7 @@ All others but validate and version speak to a fleet that runs:
 	root.AddCommand(
 		newRun(types), newValidate(types),
 		newGet(), newExplain(), newLease(), newRetry(), newSkipCleanup(), newGC(), newBackup(),
-		newVersion(),
+		newCRDs(), newVersion(),
 	)
 	return root
 }

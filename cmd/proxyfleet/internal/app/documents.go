@@ -20,7 +20,7 @@ type documents struct {
 }
 
 func (d *documents) addFlags(flags *pflag.FlagSet) {
-	flags.StringArrayVarP(&d.files, "file", "f", nil, "`FILE` of YAML documents: Proxy, Secret and FleetConfiguration; may be repeated (required)")
+	flags.StringArrayVarP(&d.files, "file", "f", nil, "`FILE` of YAML documents: Proxy, Secret and FleetConfiguration; may be repeated (required but with --kubernetes)")
 	flags.StringVar(&d.secretsDir, "secrets-dir", "", "`DIR` of further Secrets, laid out as NAMESPACE/NAME/KEY")
 	flags.StringVar(&d.state, "state", "", "state `FILE` (default: the first -f file's name with the extension .db)")
 }
@@ -55,7 +55,7 @@ func (d *documents) load(types map[string]ProviderType) (*manifest.Set, map[stri
 	if err := checkIdentity(c, types); err != nil {
 		return nil, nil, err
 	}
-	providers, err := d.openProviders(c, types, provider.Environment{Fleet: c.FleetID})
+	providers, err := openProviders(c, types, provider.Environment{Fleet: c.FleetID, StateDir: d.providerDir()})
 	return set, providers, err
 }
 
@@ -79,7 +79,7 @@ func checkIdentity(c *manifest.Configuration, types map[string]ProviderType) err
 }
 
 // openProviders opens the configured providers for a fleet.
-func (d *documents) openProviders(c *manifest.Configuration, types map[string]ProviderType, env provider.Environment) (map[string]provider.Provider, error) {
+func openProviders(c *manifest.Configuration, types map[string]ProviderType, env provider.Environment) (map[string]provider.Provider, error) {
 	configs := make([]provider.Config, len(c.Providers))
 	for i, p := range c.Providers {
 		configs[i] = provider.Config(p)
@@ -88,6 +88,5 @@ func (d *documents) openProviders(c *manifest.Configuration, types map[string]Pr
 	for name, t := range types {
 		constructors[name] = t.New
 	}
-	env.StateDir = d.providerDir()
 	return provider.Open(configs, constructors, env)
 }

@@ -38,7 +38,7 @@ func TestChecksThatAreOff(t *testing.T) {
 	if err := o.validate(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := open(t.Context(), o, nil, slog.New(slog.DiscardHandler))
+	s, err := openStandalone(t.Context(), o, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,13 +56,20 @@ They are applied at the start and whenever a file changes; an edit that is broke
 fleet knows is kept in a state file, and who has leased what in another one beside it, so that it goes on after
 a crash as if nothing had been.
 
+With --kubernetes, what is declared are the Proxy objects and Secrets of a cluster, and what the fleet knows is in
+their status. Several replicas may run: one of them leads and keeps the fleet, and all of them answer. Leases are in
+the leader's memory, and lost with it. "proxyfleet crds" prints the definitions that the cluster needs.
+
 The first interrupt or SIGTERM lets requests end and then the fleet; the second one ends it at once. Instances
 that outlive the process run on.`,
 		Example: `  # A fleet for this machine alone; its state is in fleet.db.
   proxyfleet run -f fleet.yaml
 
   # A fleet for others. The token is what they have to know.
-  proxyfleet run -f fleet.yaml --listen :8090 --token-file token --tls-cert-file cert.pem --tls-key-file key.pem`,
+  proxyfleet run -f fleet.yaml --listen :8090 --token-file token --tls-cert-file cert.pem --tls-key-file key.pem
+
+  # One of several replicas in a Kubernetes cluster. The file holds its FleetConfiguration.
+  proxyfleet run --kubernetes -f fleet.yaml --listen :8090 --advertise-address "$POD_IP:8090" --token-file token`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.cluster.refuseForeign(cmd.Flags().Changed); err != nil {
@@ -71,24 +78,43 @@ that outlive the process run on.`,
 			if err := o.validate(); err != nil {
 				return err
 			}
-			if o.cluster.kubernetes {
-				return errors.New("--kubernetes is not part of this build yet")
-			}
-			log := logging.New(cmd.ErrOrStderr(), o.logFormat, o.logLevel)
-			s, err := open(cmd.Context(), o, types, log)
-			switch {
-			case errors.Is(err, context.Canceled):
-				log.Info("ended before all documents were applied", "err", err)
-				return nil
-			case err != nil:
-				return err
-			}
-			return runWithin(cmd.Context(), s, o.shutdownTimeout)
+			return o.run(cmd.Context(), types, logging.New(cmd.ErrOrStderr(), o.logFormat, o.logLevel))
 		},
 	}
 	cmd.Flags().SortFlags = false
 	o.addFlags(cmd.Flags())
 	return cmd
+}
+
+// run opens a fleet and keeps it until ctx ends.
+func (o *runOptions) run(ctx context.Context, types map[string]ProviderType, log *slog.Logger) error {
+	keep, err := o.open(ctx, types, log)
+	switch {
+	case errors.Is(err, context.Canceled):
+		log.Info("ended before the fleet was open", "err", err)
+		return nil
+	case err != nil:
+		return err
+	}
+	said := context.AfterFunc(ctx, func() { log.Info("ending", "timeout", o.shutdownTimeout.String()) })
+	defer said()
+	return within(ctx, o.shutdownTimeout, keep)
+}
+
+// open opens the fleet that the flags name, and returns what keeps it.
+func (o *runOptions) open(ctx context.Context, types map[string]ProviderType, log *slog.Logger) (keep func(context.Context) error, err error) {
+	if o.cluster.kubernetes {
+		c, err := openCluster(ctx, *o, types, log)
+		if err != nil {
+			return nil, err
+		}
+		return c.run, nil
+	}
+	s, err := openStandalone(ctx, *o, types, log)
+	if err != nil {
+		return nil, err
+	}
+	return s.run, nil
 }
 
 func (o *runOptions) addFlags(flags *pflag.FlagSet) {
@@ -202,17 +228,16 @@ func (o *runOptions) leasesPath() string {
 	return cmp.Or(o.leases, withoutExtension(o.statePath())+".leases.db")
 }
 
-// runWithin runs a fleet until ctx ends, and then waits no longer than the timeout. What has not ended by then is given
-// up: the state file is one that a crash cannot harm.
-func runWithin(ctx context.Context, s *standalone, timeout time.Duration) error {
+// within runs something until ctx ends, and then waits no longer than the timeout. What has not ended by then is given up: a
+// state file is one that a crash cannot harm.
+func within(ctx context.Context, timeout time.Duration, run func(context.Context) error) error {
 	ended := make(chan error, 1)
-	go func() { ended <- s.run(ctx) }()
+	go func() { ended <- run(ctx) }()
 	select {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
 	}
-	s.log.Info("ending", "timeout", timeout.String())
 	select {
 	case err := <-ended:
 		return err

@@ -55,7 +55,7 @@ func newOptions(t *testing.T) runOptions {
 
 func readiness(s *standalone) (status int, answer string) {
 	w := httptest.NewRecorder()
-	s.api.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	s.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	return w.Code, w.Body.String()
 }
 
@@ -82,7 +82,7 @@ func awaitReadiness(t *testing.T, s *standalone) {
 func TestEndsWhenTheStateFileFails(t *testing.T) {
 	var log journal
 	o := newOptions(t)
-	s, err := open(t.Context(), o, nil, slog.New(slog.NewTextHandler(&log, nil)))
+	s, err := openStandalone(t.Context(), o, nil, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestEndsWhenTheStateFileFails(t *testing.T) {
 func TestEndsWhenTheLeaseFileFails(t *testing.T) {
 	var log journal
 	o := newOptions(t)
-	s, err := open(t.Context(), o, nil, slog.New(slog.NewTextHandler(&log, nil)))
+	s, err := openStandalone(t.Context(), o, nil, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,10 +155,10 @@ func TestInterruptedStart(t *testing.T) {
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		t.Errorf("the command fails: %v", err)
 	}
-	if _, err := open(ctx, o, nil, slog.New(slog.DiscardHandler)); !errors.Is(err, context.Canceled) {
-		t.Errorf("open returns %v, want %v", err, context.Canceled)
+	if _, err := openStandalone(ctx, o, nil, slog.New(slog.DiscardHandler)); !errors.Is(err, context.Canceled) {
+		t.Errorf("openStandalone returns %v, want %v", err, context.Canceled)
 	}
-	s, err := open(t.Context(), o, nil, slog.New(slog.DiscardHandler))
+	s, err := openStandalone(t.Context(), o, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

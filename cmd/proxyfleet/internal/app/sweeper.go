@@ -53,6 +53,27 @@ func (s sweeper) Allow(name string, most int) error {
 	return err
 }
 
+// whyNoSweeper is why nobody sweeps the providers of a fleet.
+const whyNoSweeper = "--namespace shows the proxies of one namespace, and instances of the others would count as orphans; " +
+	"say --gc-allow-namespaced if no other process keeps proxies under this fleet ID"
+
+// noSweeper is the one of a fleet that does not sweep.
+type noSweeper struct{}
+
+// Plan says why there is none.
+func (noSweeper) Plan(context.Context) (discovery.SweepPlan, error) {
+	return discovery.SweepPlan{}, discovery.NotOffered("garbage collection is off: " + whyNoSweeper)
+}
+
+// Sweep says why none is made.
+func (s noSweeper) Sweep(ctx context.Context) (discovery.SweepPlan, error) { return s.Plan(ctx) }
+
+// Allow says why there is no brake.
+func (s noSweeper) Allow(string, int) error {
+	_, err := s.Plan(context.Background())
+	return err
+}
+
 // unknownProvider is the sweeper's error as the API knows it.
 type unknownProvider struct{ error }
 

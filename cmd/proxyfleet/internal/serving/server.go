@@ -51,6 +51,7 @@ func (c Config) connections(files int) int {
 // Server has an address, and serves when it is run.
 type Server struct {
 	cfg    Config
+	cert   *certificate // nil: no TLS
 	socket net.Listener
 	scheme string
 }
@@ -59,10 +60,9 @@ type Server struct {
 // [Server.Run].
 func Listen(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, scheme: "http"}
-	var cert *certificate
 	if cfg.CertFile != "" {
 		var err error
-		if cert, err = openCertificate(cfg.CertFile, cfg.KeyFile, cfg.Logger); err != nil {
+		if s.cert, err = openCertificate(cfg.CertFile, cfg.KeyFile, cfg.Logger); err != nil {
 			return nil, err
 		}
 	}
@@ -71,12 +71,12 @@ func Listen(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("cannot serve at %s: %w", cfg.Address, reason(err))
 	}
 	s.socket = bound(socket, cfg.connections(maxOpenFiles()))
-	if cert != nil {
+	if s.cert != nil {
 		s.scheme = "https"
 		s.socket = tls.NewListener(s.socket, &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     []string{"h2", "http/1.1"},
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert.current(), nil },
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.current(), nil },
 		})
 	}
 	return s, nil
