@@ -104,6 +104,7 @@ func (b *testbed) kustomization() {
 	b.kubectl("delete", "--wait=false", "-k", example)
 	b.kubectl("delete", "--wait=false", "-k", shipped, "--ignore-not-found") // the ConfigMap with the other hash
 	b.finalize("proxyfleet")
+	b.finalize("proxies")
 	b.awaitNone(all)
 }
 

@@ -123,11 +123,12 @@ func (all objects) add(t *testing.T, o unstructured.Unstructured) {
 // hashed is the name that kustomize gives a ConfigMap by its content.
 var hashed = regexp.MustCompile(`proxyfleet-config-[a-z0-9]{10}`)
 
-// plain takes away what kustomize and Helm do each in its own way: the namespace that Helm makes by a flag, that new content of
+// plain takes away what kustomize and Helm do each in its own way: the namespaces, which Helm leaves to others, that new content of
 // the ConfigMap makes new pods, and that CRDs outlive a release.
 func (all objects) plain(t *testing.T) objects {
 	t.Helper()
 	delete(all, "Namespace /proxyfleet")
+	delete(all, "Namespace /proxies")
 	for _, o := range all {
 		drop(o, "helm.sh/resource-policy", "metadata", "annotations")
 		drop(o, "checksum/fleet", "spec", "template", "metadata", "annotations")
