@@ -58,6 +58,12 @@ type checks interface {
 	Prune(ctx context.Context) error
 }
 
+// unseen are the checks of a fleet that has no place to show them: the objects have no namespace, and are not for a fleet that has.
+type unseen struct{}
+
+func (unseen) Report(context.Context, monitor.Result) error { return nil }
+func (unseen) Prune(context.Context) error                  { return nil }
+
 // alone leads for as long as it takes part, and there is nobody else.
 type alone struct{}
 

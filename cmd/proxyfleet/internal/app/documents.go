@@ -20,7 +20,7 @@ type documents struct {
 }
 
 func (d *documents) addFlags(flags *pflag.FlagSet) {
-	flags.StringArrayVarP(&d.files, "file", "f", nil, "`FILE` of YAML documents: Proxy, Secret and FleetConfiguration; may be repeated (required but with --kubernetes)")
+	flags.StringArrayVarP(&d.files, "file", "f", nil, "`FILE` of YAML documents: Proxy, Secret and FleetConfiguration; may be repeated (required)")
 	flags.StringVar(&d.secretsDir, "secrets-dir", "", "`DIR` of further Secrets, laid out as NAMESPACE/NAME/KEY")
 	flags.StringVar(&d.state, "state", "", "state `FILE` (default: the first -f file's name with the extension .db)")
 }

@@ -154,7 +154,10 @@ func (c *cluster) follow(where location) (err error) {
 	if c.objects, err = controller.New(controller.Config{REST: where.rest, Namespace: o.namespace, Logger: c.log}); err != nil {
 		return err
 	}
-	c.checks, err = controller.NewHealthWriter(controller.HealthConfig{REST: where.rest, Types: c.checked(), Logger: c.log})
+	c.checks = unseen{}
+	if o.namespace == "" {
+		c.checks, err = controller.NewHealthWriter(controller.HealthConfig{REST: where.rest, Types: c.checked(), Logger: c.log})
+	}
 	if err != nil || !o.elect {
 		c.elector = alone{}
 		return err
