@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -140,13 +136,13 @@ func knows(t *testing.T, c *candidate, address string, self bool) {
 // A leader whose connection is cut stops before another one leads, and takes part again when the connection is back.
 func TestElectorIsCutOff(t *testing.T) {
 	cfg := restOf(t, sharedCluster(t).Kubeconfig())
-	wire := newCut(t, cfg)
-	cutOff := stand(t, short(wire.rest, newLease(t), "10.0.0.1:8090"))
+	way := newLink(t, cfg)
+	cutOff := stand(t, short(way.rest, newLease(t), "10.0.0.1:8090"))
 	until(t, "the first one leads", cutOff.leads.Load)
 	other := stand(t, short(cfg, newLease(t), "10.0.0.2:8090"))
 	knows(t, other, "10.0.0.1:8090", false)
 
-	wire.cut.Store(true)
+	way.sever()
 	until(t, "the other one leads", other.leads.Load)
 	began := time.Now()
 	lost := cutOff.lost.Load()
@@ -159,7 +155,7 @@ func TestElectorIsCutOff(t *testing.T) {
 	knows(t, cutOff, "", false)
 	knows(t, other, "10.0.0.2:8090", true)
 
-	wire.cut.Store(false)
+	way.mend()
 	knows(t, cutOff, "10.0.0.2:8090", false)
 	other.stop()
 	until(t, "the first one leads again", cutOff.leads.Load)
@@ -187,48 +183,4 @@ func TestElectorEndsWithItsLead(t *testing.T) {
 	if err != nil || *lease.Spec.HolderIdentity != "" {
 		t.Errorf("the Lease is still held by %v, %v", *lease.Spec.HolderIdentity, err)
 	}
-}
-
-// cut is a way to an API server that can be cut.
-type cut struct {
-	rest *rest.Config
-	cut  atomic.Bool
-	// requests counts those that came while it was not cut.
-	requests atomic.Int64
-	// tamper may answer a request itself; nil or false: it goes on.
-	tamper atomic.Pointer[func(http.ResponseWriter, *http.Request) bool]
-}
-
-func newCut(t testing.TB, cfg *rest.Config) *cut {
-	t.Helper()
-	transport, err := rest.TransportFor(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := url.Parse(cfg.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cut{}
-	forward := httputil.NewSingleHostReverseProxy(target)
-	forward.Transport, forward.FlushInterval = transport, -1
-	forward.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c.cut.Load() {
-			panic(http.ErrAbortHandler)
-		}
-		c.requests.Add(1)
-		if tamper := c.tamper.Load(); tamper != nil && (*tamper)(w, r) {
-			return
-		}
-		forward.ServeHTTP(w, r)
-	})}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() { _ = server.Close() })
-	c.rest = &rest.Config{Host: "http://" + listener.Addr().String(), QPS: -1}
-	return c
 }
