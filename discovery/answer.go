@@ -47,17 +47,21 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 		writeJSON(w, http.StatusConflict, noMatch(none))
 		return
 	}
-	if errors.Is(err, lease.ErrNotReady) {
+	p := a.problem(r, err)
+	if p.code == wire.NotReady && w.Header().Get("Retry-After") == "" {
 		setRetryAfter(w, notReadyRetry)
 	}
-	p := a.problem(r, err)
 	writeJSON(w, p.status, wire.Error{Code: p.code, Message: p.message})
 }
 
-// problem finds the answer to an error, and tells the log of one that is not shown.
+// problem finds the answer to an error, and tells the log of one that is not shown. What fails in a process that is not ready
+// fails for that.
 func (a *api) problem(r *http.Request, err error) *problem {
 	p := problemOf(err)
 	if p.status == http.StatusInternalServerError {
+		if why := a.Ready(r.Context()); why != nil {
+			return &problem{http.StatusServiceUnavailable, wire.NotReady, "not ready: " + why.Error()}
+		}
 		a.Logger.ErrorContext(r.Context(), "request failed", "route", routeName(r.Pattern), "error", err)
 	}
 	return p

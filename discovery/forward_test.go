@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/proxyfleet/fleet/discovery"
 	"github.com/proxyfleet/fleet/lease"
@@ -107,19 +109,39 @@ func TestForwardedPath(t *testing.T) {
 	}
 }
 
-// A request is judged by whom it was addressed to, and belongs to the trace of its caller.
+// oneSpan is a TracerProvider whose spans all have the same ID.
+type oneSpan struct{ noop.TracerProvider }
+
+type (
+	sameTracer struct{ noop.Tracer }
+	sameSpan   struct{ noop.Span }
+)
+
+func (oneSpan) Tracer(string, ...trace.TracerOption) trace.Tracer { return sameTracer{} }
+
+func (sameTracer) Start(ctx context.Context, _ string, _ ...trace.SpanStartOption) (context.Context, trace.Span) {
+	return trace.ContextWithSpan(ctx, sameSpan{}), sameSpan{}
+}
+
+func (sameSpan) SpanContext() trace.SpanContext {
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+}
+
+// A request is judged by whom it was addressed to, and belongs to the trace of the replica that forwards it.
 func TestForwardedRequest(t *testing.T) {
 	var got *http.Request
-	follower := handler(t, following(t, transport(func(r *http.Request) (*http.Response, error) {
+	f := following(t, transport(func(r *http.Request) (*http.Response, error) {
 		got = r
 		return nil, errors.New("down")
-	})))
+	}))
+	f.TracerProvider = oneSpan{}
+	follower := handler(t, f)
 	r := request(t, "POST /v1/leases", `{"target":"example.com"}`)
 	r.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	r.Header.Set("Authorization", "Bearer sesame")
 	serve(t, follower, r)
 	if got.Host != "localhost:8090" || got.URL.String() != "http://192.0.2.1:8090/v1/leases" ||
-		!strings.HasPrefix(got.Header.Get("Traceparent"), "00-0af7651916cd43dd8448eb211c80319c-") || got.Header.Get("Authorization") != "Bearer sesame" {
+		got.Header.Get("Traceparent") != "00-01000000000000000000000000000000-0200000000000000-01" || got.Header.Get("Authorization") != "Bearer sesame" {
 		t.Errorf("the leader is asked: %s %s, %v", got.Host, got.URL, got.Header)
 	}
 	again, err := got.GetBody()
@@ -189,6 +211,19 @@ func TestFollowerAnswers(t *testing.T) {
 	}
 	if got := serve(t, follower, request(t, "GET /v1/backup", "")); !strings.Contains(got.Body.String(), "back up the cluster") {
 		t.Errorf("backup: %s", got.Body)
+	}
+}
+
+// A replica that cannot answer yet says so, and that it will.
+func TestUnreadReplica(t *testing.T) {
+	f := following(t, to(http.NotFoundHandler()))
+	f.Proxies, f.Leader = brokenStore{}, func() string { return "" }
+	f.Ready = func(context.Context) error { return errors.New("Proxies have not been read") }
+	for _, target := range []string{"GET /v1/proxies", "GET /v1/proxies/default/berlin", "GET /", "GET /proxies/default/berlin"} {
+		got := serve(t, handler(t, f), request(t, target, ""))
+		if got.Code != http.StatusServiceUnavailable || !strings.Contains(got.Body.String(), "not ready: Proxies have not been read") {
+			t.Errorf("%s: %d %v %s", target, got.Code, got.Header(), got.Body)
+		}
 	}
 }
 
