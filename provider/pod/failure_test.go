@@ -127,13 +127,15 @@ func TestNotFoundIsProven(t *testing.T) {
 		body string
 		want provider.Class
 	}{
-		"the API server":               {404, gone, provider.ErrNotFound},
-		"a load balancer":              {404, "<html>default backend - 404</html>", provider.ErrTransient},
-		"a load balancer, in JSON":     {404, `{"message": "not found"}`, provider.ErrTransient},
-		"an API server without pods":   {404, says(404, "NotFound", "the server could not find the requested resource", nil), provider.ErrTransient},
-		"no namespace, of an API":      {404, says(404, "NotFound", `namespaces "proxies" not found`, &metav1.StatusDetails{Kind: "namespaces", Name: "proxies"}), provider.ErrPermanent},
-		"a pod of another name":        {200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"other","uid":"x"}}`, provider.ErrTransient},
-		"an empty object":              {200, `{}`, provider.ErrTransient},
+		"the API server":             {404, gone, provider.ErrNotFound},
+		"a load balancer":            {404, "<html>default backend - 404</html>", provider.ErrTransient},
+		"a load balancer, in JSON":   {404, `{"message": "not found"}`, provider.ErrTransient},
+		"an API server without pods": {404, says(404, "NotFound", "the server could not find the requested resource", nil), provider.ErrTransient},
+		"no namespace, of an API":    {404, says(404, "NotFound", `namespaces "proxies" not found`, &metav1.StatusDetails{Kind: "namespaces", Name: "proxies"}), provider.ErrPermanent},
+		"a pod of another name":      {200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"other","uid":"x"}}`, provider.ErrTransient},
+		"an empty object":            {200, `{}`, provider.ErrTransient},
+		"a pod that is not managed": {200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"proxy-x","uid":"x","labels":{"crawl.example.com/fleet":"fleet-one","crawl.example.com/uid":"uid-1"}}}`,
+			provider.ErrNotFound},
 		"a pod without marks, by name": {200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"proxy-x","uid":"x"}}`, provider.ErrNotFound},
 	}
 	for name, test := range tests {
