@@ -6,6 +6,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"sync"
@@ -19,7 +20,8 @@ import (
 
 // link is a way to an API server that can be cut, and on which news can be held up.
 type link struct {
-	rest *rest.Config
+	rest    *rest.Config
+	forward http.Handler
 	// cut refuses all requests.
 	cut atomic.Bool
 	// requests counts those that came, also while it was cut.
@@ -65,6 +67,7 @@ func newLink(t testing.TB, cfg *rest.Config) *link {
 		}
 		forward.ServeHTTP(w, r)
 	})}
+	l.forward = forward
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -149,6 +152,12 @@ func (h heldUp) Write(b []byte) (int, error) {
 
 // answers has the link answer requests itself where f does.
 func (l *link) answers(f func(http.ResponseWriter, *http.Request) bool) { l.tamper.Store(&f) }
+
+// lose sends a request on, and its answer to nobody.
+func (l *link) lose(r *http.Request) {
+	l.forward.ServeHTTP(httptest.NewRecorder(), r)
+	panic(http.ErrAbortHandler)
+}
 
 // refuse writes an error as API servers do.
 func refuse(w http.ResponseWriter, code int, reason string) {
