@@ -75,7 +75,8 @@ func (o *runOptions) loadConfiguration(types map[string]ProviderType) (*manifest
 			foreign[0], n-1)
 	}
 	c := configuration(set)
-	_, err = openProviders(c, types, provider.Environment{Fleet: cmp.Or(o.cluster.fleetID, c.FleetID)})
+	// These are to be looked at only, and what the identity is may be for the cluster to say.
+	_, err = openProviders(c, types, provider.Environment{Fleet: cmp.Or(o.cluster.fleetID, c.FleetID, "not-known-yet")})
 	return c, err
 }
 
