@@ -58,7 +58,7 @@ func TestCluster(t *testing.T) {
 		}
 	})
 	t.Run("rights", func(t *testing.T) { rights(t, c) })
-	t.Run("relay", func(t *testing.T) { relays(t, c) })
+	t.Run("relay", func(t *testing.T) { throughRelays(t, c) })
 	t.Run("stop and start", func(t *testing.T) { stopAndStart(t, c) })
 }
 
@@ -92,8 +92,8 @@ func rights(t *testing.T, c *Cluster) {
 	}
 }
 
-// relays fail one by one.
-func relays(t *testing.T, c *Cluster) {
+// throughRelays reaches the API server by ways that fail one by one.
+func throughRelays(t *testing.T, c *Cluster) {
 	var relays [2]*Relay
 	var configs [2]string
 	for i := range relays {
@@ -106,52 +106,15 @@ func relays(t *testing.T, c *Cluster) {
 			t.Fatal(err)
 		}
 	}
-	get := func(i int) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		_, err := c.Kubectl(ctx, "--kubeconfig="+configs[i], "get", "configmap", "first")
-		return err
+	relays[0].Cut()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // kubectl tries again and again
+	defer cancel()
+	if _, err := c.Kubectl(ctx, "--kubeconfig="+configs[0], "get", "configmap", "first"); err == nil {
+		t.Error("what is cut passes")
 	}
-	for name, fail := range map[string]func(){"cut": relays[0].Cut, "frozen": relays[0].Freeze} {
-		fail()
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		if _, err := c.Kubectl(ctx, "--kubeconfig="+configs[0], "get", "configmap", "first"); err == nil {
-			t.Errorf("%s: it still passes", name)
-		}
-		cancel()
-		if err := get(1); err != nil {
-			t.Errorf("%s: the other: %v", name, err)
-		}
-		relays[0].Mend()
-		if err := get(0); err != nil {
-			t.Errorf("%s and mended: %v", name, err)
-		}
-	}
-	t.Run("what is open", func(t *testing.T) {
-		// Whoever watches hears nothing while the way is frozen, then all of it; a cut ends the watch.
-		watch, err := watchFrom(t, c, configs[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		relays[0].Freeze()
-		kubectl(t, c, "create", "configmap", "meanwhile")
-		select {
-		case line := <-watch:
-			t.Errorf("a frozen way passes %q", line)
-		default:
-		}
-		relays[0].Mend()
-		if line := <-watch; line != "meanwhile" {
-			t.Errorf("after it is mended: %q", line)
-		}
-		relays[0].Cut()
-		if line, ok := <-watch; ok {
-			t.Errorf("a way that is cut passes %q", line)
-		}
-		if n := relays[1].Open(); n != 0 {
-			t.Errorf("the other has %d connections", n)
-		}
-	})
+	kubectl(t, c, "--kubeconfig="+configs[1], "get", "configmap", "first")
+	relays[0].Mend()
+	kubectl(t, c, "--kubeconfig="+configs[0], "get", "configmap", "first")
 }
 
 // stopAndStart has the same objects at the same address before and after, and one log of both; nobody can watch from before.

@@ -18,8 +18,8 @@ type Relay struct {
 
 	mu      sync.Mutex
 	state   relayState
-	changed chan struct{} // closed and made anew with each change of state
-	conns   map[net.Conn]bool
+	changed chan struct{}     // closed and made anew with each change of state
+	conns   map[net.Conn]bool // of clients
 	group   sync.WaitGroup
 }
 
@@ -96,6 +96,7 @@ func (r *Relay) set(state relayState) {
 		for conn := range r.conns {
 			_ = conn.Close()
 		}
+		clear(r.conns)
 	}
 }
 
@@ -135,32 +136,32 @@ func (r *Relay) relay(client net.Conn) {
 	pass := func(to, from net.Conn) {
 		defer to.Close()
 		defer from.Close()
-		_, _ = io.Copy(gate{r, to}, from)
+		_, _ = io.Copy(gate{r, client, to}, from)
 	}
 	both.Go(func() { pass(server, client) })
 	both.Go(func() { pass(client, server) })
 	both.Wait()
 }
 
-// gate is one direction of a connection.
+// gate is one direction of a client's connection.
 type gate struct {
-	relay *Relay
-	to    io.Writer
+	relay  *Relay
+	client net.Conn
+	to     io.Writer
 }
 
-// Write waits for as long as the relay is frozen.
+// Write waits for as long as the relay is frozen. What waits when the connection is cut goes nowhere.
 func (g gate) Write(p []byte) (int, error) {
 	for {
 		g.relay.mu.Lock()
-		state, changed := g.relay.state, g.relay.changed
+		open, state, changed := g.relay.conns[g.client], g.relay.state, g.relay.changed
 		g.relay.mu.Unlock()
-		switch state {
-		case passing:
-			return g.to.Write(p)
-		case cut:
+		switch {
+		case !open:
 			return 0, net.ErrClosed
-		case frozen:
-			<-changed
+		case state == passing:
+			return g.to.Write(p)
 		}
+		<-changed
 	}
 }
