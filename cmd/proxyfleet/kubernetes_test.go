@@ -212,7 +212,9 @@ func TestReplicas(t *testing.T) {
 	r.bothAnswer(leader, follower)
 	r.edits(leader, follower, plain)
 	r.failover(leader, follower)
-	r.handOver(follower)
+	next := r.handOver(follower)
+	next.kill()
+	r.alone()
 }
 
 // bothAnswer leases through either replica, and hears of it from either.
@@ -355,10 +357,10 @@ func read(ctx context.Context, c *client.Client) error {
 	}
 }
 
-// handOver ends the leader in an orderly way: the next one need not wait until it is missed.
-func (r *realm) handOver(leader *server) {
+// handOver ends the leader in an orderly way: the next one, which it returns, need not wait until it is missed.
+func (r *realm) handOver(leader *server) (next *server) {
 	t := r.t
-	next := r.replica()
+	next = r.replica()
 	held := next.grants(lease.Request{Target: "example.edu"})
 	begun := time.Now()
 	leader.signal(syscall.SIGTERM)
@@ -372,5 +374,20 @@ func (r *realm) handOver(leader *server) {
 	}
 	if !strings.Contains(leader.log.String(), `"msg":"the term has ended: its leases and cooldowns are lost","leases":`) {
 		t.Errorf("whose lease %s is lost is not said", held.Proxy.Name)
+	}
+	return next
+}
+
+// alone has one replica keep the proxies of a namespace without an election: it asks nobody whether it may lead. What it does
+// not see it does not collect.
+func (r *realm) alone() {
+	t := r.t
+	s := r.replica("--leader-elect=false", "--namespace", "default", "--fleet-id", "home")
+	use(t, s.grants(lease.Request{Target: "example.com"}), r.target.plain.URL+"/")
+	if w := s.cli("gc"); w.code == 0 || !strings.Contains(w.stderr, "--gc-allow-namespaced") {
+		t.Errorf("gc: %+v", w)
+	}
+	if !strings.Contains(s.log.String(), `"level":"WARN","msg":"garbage collection is off: `) {
+		t.Error("the log does not say that there is no garbage collection")
 	}
 }

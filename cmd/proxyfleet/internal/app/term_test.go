@@ -109,11 +109,16 @@ type replica struct {
 // newReplica makes one in the folder of the test. The port of its API is taken, and nobody serves there.
 func newReplica(t *testing.T, configuration *manifest.Configuration, types map[string]ProviderType) *replica {
 	t.Helper()
+	return newReplicaWith(t, newOptions(t), access{}, configuration, types)
+}
+
+// newReplicaWith makes one with options and an access of its own.
+func newReplicaWith(t *testing.T, o runOptions, a access, configuration *manifest.Configuration, types map[string]ProviderType) *replica {
+	t.Helper()
 	r := &replica{t: t, ballot: newBallot(), board: &board{}, journal: &journal{}, ended: make(chan error, 1),
 		store: &inMemory{Memory: proxy.NewMemory(proxy.MemoryConfig{Fleet: "test"})}}
-	o := newOptions(t)
 	log := slog.New(slog.NewTextHandler(r.journal, nil))
-	f, err := openFront(t.Context(), o, access{}, configuration, log)
+	f, err := openFront(t.Context(), o, a, configuration, log)
 	if err != nil {
 		t.Fatal(err)
 	}
