@@ -11,5 +11,8 @@
 // backup moves its write deadline on as long as its reader keeps up, and a sweep has minutes; an explanation takes at most 15
 // seconds, and everything else is answered at once.
 //
+// Of several replicas one leads. The others are handlers too: they show the proxies by themselves, and hand on to the leader what
+// only that one knows.
+//
 // Package client is the Go client.
 package discovery

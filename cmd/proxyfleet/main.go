@@ -1,6 +1,6 @@
-// Command proxyfleet keeps a fleet of forward proxies for web crawlers, on one machine: it makes the proxies that YAML
-// documents declare, probes each through itself, and leases the healthy ones over HTTP. It is also the client of a running
-// fleet. "proxyfleet help" says how.
+// Command proxyfleet keeps a fleet of forward proxies for web crawlers: it makes the proxies that YAML documents or the objects
+// of a Kubernetes cluster declare, probes each through itself, and leases the healthy ones over HTTP. It is also the client of
+// a running fleet. "proxyfleet help" says how.
 package main
 
 import (

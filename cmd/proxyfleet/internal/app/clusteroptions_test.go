@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -43,7 +44,7 @@ func TestClusterFlags(t *testing.T) {
 			cmd.SetErr(io.Discard)
 			cmd.SilenceErrors, cmd.SilenceUsage = true, true
 			err := cmd.Execute()
-			_, refused := err.(*usageError) //nolint:errorlint // it is not wrapped
+			_, refused := errors.AsType[*usageError](err)
 			switch {
 			case test.want == "-" && (err == nil || refused || !strings.Contains(err.Error(), "no such file")):
 				t.Errorf("it ends with %v, and not for want of the documents", err)
