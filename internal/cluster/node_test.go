@@ -35,9 +35,9 @@ func TestMain(m *testing.M) {
 func startAndWait() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	slot := newSlot(slots) // nobody else comes to the last
+	slot := newSlot(slots + 1) // which nobody else takes
 	if free, err := slot.take(); !free {
-		return fmt.Errorf("slot %d is taken (%v)", slots, err)
+		return fmt.Errorf("slot %d is taken (%v)", slot.number, err)
 	}
 	c, err := startIn(ctx, slot, Config{Controllers: true})
 	if err != nil {
@@ -202,7 +202,7 @@ func TestKilled(t *testing.T) {
 		unavailable(t, errors.New(line))
 	}
 
-	s := newSlot(slots)
+	s := newSlot(slots + 1)
 	deadline := time.Now().Add(time.Minute)
 	ticks := time.NewTicker(50 * time.Millisecond)
 	defer ticks.Stop()

@@ -24,11 +24,19 @@ const (
 	portsPerSlot = 4
 )
 
-// takeSlot takes the first that is free. What a cluster has left whose process was killed is removed.
+// takeSlot takes one that is free: first such as still have files, which are those of clusters whose processes were killed.
 func takeSlot() (*slot, error) {
-	var problems error
+	var left, empty []*slot
 	for number := 1; number <= slots; number++ {
 		s := newSlot(number)
+		if _, err := os.Stat(s.dir); err == nil {
+			left = append(left, s)
+		} else {
+			empty = append(empty, s)
+		}
+	}
+	var problems error
+	for _, s := range append(left, empty...) {
 		free, err := s.take()
 		if free {
 			return s, nil
@@ -42,6 +50,7 @@ func newSlot(number int) *slot {
 	return &slot{number: number, dir: filepath.Join(os.TempDir(), "proxyfleet-cluster-"+strconv.Itoa(number))}
 }
 
+// take says whether nobody else has it. What was left in it is removed.
 func (s *slot) take() (free bool, err error) {
 	if s.lock, err = os.OpenFile(s.dir+".lock", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return false, err
