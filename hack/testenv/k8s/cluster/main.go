@@ -15,15 +15,15 @@ import (
 func main() {
 	node := flag.Bool("node", false, "with a node that has an image of Squid (needs root)")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *node); err != nil {
+	if err := run(context.Background(), *node); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
 func run(ctx context.Context, node bool) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	c, err := cluster.Start(ctx, cluster.Config{Controllers: true})
 	if err != nil {
 		return err
