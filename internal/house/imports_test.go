@@ -129,8 +129,7 @@ var house = rules{
 			why: "a package that imports testing puts its flags into every program"},
 	},
 
-	later: []string{
-	},
+	later: []string{},
 }
 
 func TestImports(t *testing.T) {
