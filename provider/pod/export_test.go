@@ -12,6 +12,3 @@ import (
 func InstanceOf(p provider.Provider, pod *corev1.Pod, now time.Time) provider.Instance {
 	return p.(*pods).settings.instance(pod, now)
 }
-
-// DefaultImage is the image of pods unless the configuration names another.
-const DefaultImage = defaultImage
