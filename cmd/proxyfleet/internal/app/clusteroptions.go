@@ -1,7 +1,9 @@
 package app
 
 import (
+	"cmp"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -32,7 +34,7 @@ func (o *clusterOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.elect, "leader-elect", true, "take part in the election of a leader; false is for one replica alone")
 	flags.StringVar(&o.electionID, "leader-election-id", "proxyfleet", "`NAME` of the Lease by which replicas elect the one that leads")
 	flags.StringVar(&o.electionSpace, "leader-election-namespace", "", "`NAMESPACE` of that Lease (default: the one that this process runs in)")
-	flags.StringVar(&o.advertise, "advertise-address", "", "`ADDRESS` at which the other replicas reach this one's API (default: that of --listen)")
+	flags.StringVar(&o.advertise, "advertise-address", "", "`ADDRESS` at which the other replicas reach this one's API, with a port or with that of --listen (default: that of --listen)")
 	flags.BoolVar(&o.gcNamespaced, "gc-allow-namespaced", false, "with --namespace, delete instances that no proxy there holds: only if no other process keeps proxies under this fleet ID")
 }
 
@@ -91,8 +93,11 @@ func (o *clusterOptions) validateAddress(listen string) error {
 		return nil
 	}
 	if o.advertise != "" {
+		if ip, err := netip.ParseAddr(o.advertise); err == nil && !ip.IsUnspecified() {
+			return nil // with whatever port this one gets
+		}
 		if !dialable(o.advertise) {
-			return misused("--advertise-address %s must be HOST:PORT, with a host and a port that others can ask for", o.advertise)
+			return misused("--advertise-address %s must be HOST:PORT, with a host and a port that others can ask for, or an IP address", o.advertise)
 		}
 		return nil
 	}
@@ -100,6 +105,15 @@ func (o *clusterOptions) validateAddress(listen string) error {
 		return misused("--listen %s is no address that others can ask for: say --advertise-address HOST:PORT, or --leader-elect=false for one replica alone", listen)
 	}
 	return nil
+}
+
+// address is where others reach an API that listens at another: an IP address alone, as a pod knows its own, gets that one's port.
+func (o *clusterOptions) address(listening string) string {
+	if ip, err := netip.ParseAddr(o.advertise); err == nil {
+		_, port, _ := net.SplitHostPort(listening)
+		return net.JoinHostPort(ip.String(), port)
+	}
+	return cmp.Or(o.advertise, listening)
 }
 
 func dialable(address string) bool {

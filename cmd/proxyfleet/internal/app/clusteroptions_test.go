@@ -33,6 +33,9 @@ func TestClusterFlags(t *testing.T) {
 		{"--kubernetes --advertise-address x:0", "must be HOST:PORT"},
 		{"--kubernetes --listen 127.0.0.1:0", "-"},
 		{"--kubernetes --listen :8090 --advertise-address [::1]:8090", "-"},
+		{"--kubernetes --listen :8090 --advertise-address ::1", "-"},
+		{"--kubernetes --listen :0 --advertise-address 192.0.2.1", "-"},
+		{"--kubernetes --listen :8090 --advertise-address ::", "must be HOST:PORT"},
 		{"--kubernetes --listen :8090 --leader-elect=false", "-"},
 		{"--kubernetes --namespace a --gc-allow-namespaced", "-"},
 	} {
@@ -83,5 +86,21 @@ func TestDocumentsOfACluster(t *testing.T) {
 	}
 	if c, err := (&runOptions{}).loadConfiguration(nil); err != nil || c == nil {
 		t.Errorf("without documents: %v, %v", c, err)
+	}
+}
+
+// A pod knows its own address, of either version of IP, and not where its API listens.
+func TestAdvertisedAddress(t *testing.T) {
+	for _, test := range []struct{ advertise, want string }{
+		{"", "[::]:8090"},
+		{"192.0.2.1", "192.0.2.1:8090"},
+		{"2001:db8::1", "[2001:db8::1]:8090"},
+		{"[2001:db8::1]:80", "[2001:db8::1]:80"},
+		{"fleet.example:443", "fleet.example:443"},
+	} {
+		o := clusterOptions{advertise: test.advertise}
+		if got := o.address("[::]:8090"); got != test.want {
+			t.Errorf("%q is advertised as %s, want %s", test.advertise, got, test.want)
+		}
 	}
 }

@@ -165,7 +165,7 @@ func (c *cluster) follow(where location) (err error) {
 	}
 	_, address, _ := strings.Cut(c.server.URL(), "://")
 	c.elector, err = controller.NewElector(controller.ElectorConfig{REST: where.rest, Namespace: cmp.Or(o.electionSpace, where.namespace),
-		Name: o.electionID, Address: cmp.Or(o.advertise, address), Logger: c.log})
+		Name: o.electionID, Address: o.address(address), Logger: c.log})
 	return err
 }
 

@@ -69,7 +69,7 @@ that outlive the process run on.`,
   proxyfleet run -f fleet.yaml --listen :8090 --token-file token --tls-cert-file cert.pem --tls-key-file key.pem
 
   # One of several replicas in a Kubernetes cluster. The file holds its FleetConfiguration.
-  proxyfleet run --kubernetes -f fleet.yaml --listen :8090 --advertise-address "$POD_IP:8090" --token-file token`,
+  proxyfleet run --kubernetes -f fleet.yaml --listen :8090 --advertise-address "$POD_IP" --token-file token`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.cluster.refuseForeign(cmd.Flags().Changed); err != nil {

@@ -217,9 +217,7 @@ func TestTerms(t *testing.T) {
 			if text := scraped(r); !strings.Contains(text, "proxyfleet_leases_active 1\n") {
 				t.Errorf("in term %d:\n%s", term, text)
 			}
-			waited := make(chan *httptest.ResponseRecorder)
-			go func() { waited <- r.ask("POST /v1/leases", `{"waitSeconds":60}`) }()
-			synctest.Wait()
+			waited := r.wait()
 			r.ballot.lose <- struct{}{}
 			if w := <-waited; w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
 				t.Errorf("who waits when a term ends is told %d %s", w.Code, w.Body)
@@ -236,13 +234,29 @@ func TestTerms(t *testing.T) {
 			}
 		}
 		r.ballot.elect <- struct{}{}
-		r.until("POST /v1/leases", `{"target":"example.com"}`, http.StatusCreated)
+		granted := r.until("POST /v1/leases", `{"target":"example.com"}`, http.StatusCreated).Body.String()
+		waited := r.wait()
+		close(r.ending) // requests end first
+		if w := <-waited; w.Code != http.StatusServiceUnavailable {
+			t.Errorf("who waits when the process ends is told %d %s", w.Code, w.Body)
+		}
+		if w := r.ask("POST /v1/leases/"+between(granted, `"leaseID":"`, `"`)+"/renew", "{}"); w.Code != http.StatusOK {
+			t.Errorf("while requests end: %d %s", w.Code, w.Body)
+		}
 		end()
 		if err := <-r.ended; err != nil {
 			t.Error(err)
 		}
 		// The bubble finds goroutines that are left.
 	})
+}
+
+// wait has somebody wait for a lease, and returns where the answer will be.
+func (r *replica) wait() <-chan *httptest.ResponseRecorder {
+	answered := make(chan *httptest.ResponseRecorder)
+	go func() { answered <- r.ask("POST /v1/leases", `{"waitSeconds":60}`) }()
+	synctest.Wait()
+	return answered
 }
 
 func scraped(r *replica) string {
