@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -23,9 +24,7 @@ func answering(t *testing.T, code int, header http.Header, body string) (url str
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		n <- <-n + 1
 		w.Header().Set("Content-Type", "application/json")
-		for key, values := range header {
-			w.Header()[key] = values
-		}
+		maps.Copy(w.Header(), header)
 		w.WriteHeader(code)
 		_, _ = w.Write([]byte(body))
 	}))

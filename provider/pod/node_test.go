@@ -3,6 +3,7 @@ package pod_test
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -60,9 +61,7 @@ type onNode struct {
 func (n *onNode) open(t *testing.T, fields map[string]any) provider.Provider {
 	t.Helper()
 	all := map[string]any{"namespace": n.namespace, "kubeconfig": n.Kubeconfig(), "image": n.image}
-	for key, value := range fields {
-		all[key] = value
-	}
+	maps.Copy(all, fields)
 	return open(t, "fleet-one", all)
 }
 

@@ -3,6 +3,7 @@ package pod_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -48,9 +49,7 @@ func (s *server) place(t *testing.T, fields map[string]any) *place {
 	t.Helper()
 	c := &place{server: s, gateway: before(t, s.config), namespace: s.namespace(t, nil)}
 	c.fields = map[string]any{"namespace": c.namespace, "kubeconfig": kubeconfig(t, c.URL)}
-	for key, value := range fields {
-		c.fields[key] = value
-	}
+	maps.Copy(c.fields, fields)
 	c.reopen(t)
 	return c
 }
