@@ -24,7 +24,7 @@ export CGO_ENABLED=0 GOFLAGS=-mod=readonly
 kubernetes=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 minor=${kubernetes#v1.} minor=${minor%.*}
 base=k8s.io/component-base/version
-timeout 20m nice -n 5 go build -buildvcs=false -trimpath -gcflags 'all=-dwarf=false -N -l' \
+timeout 30m nice -n 5 go build -buildvcs=false -trimpath -gcflags 'all=-dwarf=false -N -l' \
 	-ldflags "-s -w -X $base.gitVersion=$kubernetes -X $base.gitMajor=1 -X $base.gitMinor=$minor -X $base.gitTreeState=clean" \
 	-o "$folder.new/kubeall" . >&2
 for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl; do
