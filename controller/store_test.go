@@ -1,10 +1,12 @@
 package controller
 
 import (
+	"fmt"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/proxyfleet/fleet/proxy"
 	"github.com/proxyfleet/fleet/proxy/storetest"
 )
 
@@ -21,5 +23,26 @@ func TestConformance(t *testing.T) {
 			c, err := testCluster()
 			return opened(t, needs(t, c, err).Kubeconfig(), old.Store.(*declarer).book)
 		},
+	})
+}
+
+// BenchmarkStore measures the store beside one in memory, and a write beside the bare request that it is made of.
+func BenchmarkStore(b *testing.B) {
+	b.Run("memory", func(b *testing.B) { storetest.Benchmark(b, proxy.NewMemory(proxy.MemoryConfig{})) })
+	b.Run("cluster", func(b *testing.B) {
+		s, _ := runStore(b, Config{REST: restOf(b, ownCluster(b).Kubeconfig())})
+		d := &declarer{s, &book{notes: map[types.UID]note{}}}
+		storetest.Benchmark(b, d)
+		b.Run("bare", func(b *testing.B) {
+			k := d.declare(b, key("bare"), external()).Key
+			for i := 0; b.Loop(); i++ {
+				body := fmt.Appendf(nil, `{"status":{"latencyMillis":%d}}`, 1+i)
+				err := s.proxies.Patch(types.MergePatchType).Namespace(k.Namespace).Resource("proxies").Name(k.Name).SubResource("status").
+					Body(body).Do(b.Context()).Error()
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	})
 }
