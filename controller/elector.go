@@ -93,8 +93,7 @@ func NewElector(cfg ElectorConfig) (*Elector, error) {
 		return nil, fmt.Errorf("elector: REST: %w", err)
 	}
 	return &Elector{cfg: cfg, leases: leases, identity: cfg.Address + "_" + strings.ToLower(rand.Text()), trouble: &trouble{
-		log: cfg.Logger, about: slog.String("lease", cfg.Namespace+"/"+cfg.Name),
-		began: "the Lease of the leader cannot be read or written", ended: "the Lease of the leader can be read and written again"}}, nil
+		log: cfg.Logger, about: "the Lease " + cfg.Namespace + "/" + cfg.Name}}, nil
 }
 
 // Run takes part in the election until ctx ends, and calls lead for each term of this replica, with a context that ends with
@@ -138,16 +137,16 @@ func (e *Elector) takePart(ctx context.Context, lead func(context.Context) error
 	case <-ctx.Done():
 		return nil
 	case lost := <-elected:
-		return e.term(ctx, t, lost, lead)
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		defer context.AfterFunc(lost, end)()
+		defer t.limit(end)() // which is sooner, where the API server does not answer
+		return e.term(ctx, lead)
 	}
 }
 
-// term leads until ctx ends, or the Lease is lost, or could be.
-func (e *Elector) term(ctx context.Context, t *term, lost context.Context, lead func(context.Context) error) error {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	defer context.AfterFunc(lost, end)()
-	defer t.limit(end)()
+// term leads until ctx ends.
+func (e *Elector) term(ctx context.Context, lead func(context.Context) error) error {
 	e.setLeading(true)
 	defer context.AfterFunc(ctx, func() { e.setLeading(false) })()
 	e.cfg.Logger.InfoContext(ctx, "this replica leads", "identity", e.identity)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ func stand(t *testing.T, cfg ElectorConfig) *candidate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(t.Context())
 	c := &candidate{Elector: e, stop: stop, ended: make(chan error, 1), fail: make(chan error)}
 	go func() { c.ended <- e.Run(ctx, c.lead) }()
 	t.Cleanup(func() {
@@ -93,6 +94,8 @@ func TestElectorHandsOver(t *testing.T) {
 	a.LeaseDuration, a.RenewDeadline = 60*time.Second, 40*time.Second // nobody waits for it to run out
 	first := stand(t, a)
 	first.linger = make(chan struct{})
+	finish := sync.OnceFunc(func() { close(first.linger) })
+	t.Cleanup(finish)
 	until(t, "the first one leads", first.leads.Load)
 	a.Address = "10.0.0.2:8090"
 	second := stand(t, a)
@@ -111,7 +114,7 @@ func TestElectorHandsOver(t *testing.T) {
 		t.Fatal("the second one leads while the first one still works")
 	}
 	began := time.Now()
-	close(first.linger)
+	finish()
 	if err := first.end(); err != nil {
 		t.Errorf("Run: %v", err)
 	}

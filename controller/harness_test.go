@@ -151,7 +151,7 @@ func runStore(t testing.TB, cfg Config) (s *Store, stop func()) {
 		cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
 	s = newStore(t, cfg)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	stop = sync.OnceFunc(func() {

@@ -37,8 +37,7 @@ type sourceConfig struct {
 }
 
 func newSource(c sourceConfig) (*source, error) {
-	s := &source{what: c.what, trouble: &trouble{log: c.log, about: slog.String("objects", c.what),
-		began: "objects cannot be read: what is known of them is the last state", ended: "objects are read again"}}
+	s := &source{what: c.what, trouble: &trouble{log: c.log, about: c.what}}
 	s.informer = cache.NewSharedIndexInformerWithOptions(s.requests(c), c.example, cache.SharedIndexInformerOptions{Indexers: c.indexers})
 	quiet := func(context.Context, *cache.Reflector, error) {} // requests that fail are logged where they are made
 	return s, errors.Join(s.informer.SetTransform(c.keep), s.informer.SetWatchErrorHandlerWithContext(quiet))

@@ -10,10 +10,8 @@ import (
 
 // trouble logs when requests of one kind begin to fail, and when they succeed again.
 type trouble struct {
-	log *slog.Logger
-	// began and ended are what is logged, with what they are about.
-	began, ended string
-	about        slog.Attr
+	log   *slog.Logger
+	about string // what is asked for
 
 	mu  sync.Mutex
 	err error // the last request's, nil when it succeeded
@@ -27,9 +25,9 @@ func (t *trouble) told(ctx context.Context, err error) {
 	t.err = err
 	switch {
 	case err == nil && was != nil:
-		t.log.LogAttrs(ctx, slog.LevelInfo, t.ended, t.about)
+		t.log.InfoContext(ctx, "requests to the API server succeed again", "about", t.about)
 	case err != nil && (was == nil || apierrors.ReasonForError(was) != apierrors.ReasonForError(err)):
-		t.log.LogAttrs(ctx, slog.LevelWarn, t.began, t.about, slog.Any("err", err))
+		t.log.WarnContext(ctx, "requests to the API server fail: what is known is the last state", "about", t.about, "err", err)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestWalk(t *testing.T) {
 		histories = 4
 	}
 	for seed := range histories {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { newHistory(t, uint64(seed)).walk() }) //nolint:gosec // it is small
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { newHistory(t, uint64(seed)).walk() })
 	}
 }
 
