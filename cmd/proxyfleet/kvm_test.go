@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -12,52 +13,61 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/proxyfleet/fleet/discovery/client"
 	"github.com/proxyfleet/fleet/internal/hypervisor"
 	"github.com/proxyfleet/fleet/lease"
+	"github.com/proxyfleet/fleet/provider"
 )
 
 // vms is a place whose proxies are virtual machines.
 type vms struct {
 	*place
-	host   *hypervisor.Host
-	kind   string // the type of the provider
+	hosts  []*hypervisor.Host // called one and two
+	kinds  []string           // types of providers, each of which is there once and has its type for a name
+	images []vmImage
 	target string
-	image  string // its URL
-	sum    string
-	socket string // of libvirtd on the host; "" is the usual one
-
-	firmware string // "" is efi
+	socket string // of libvirtd on the hosts; "" is the usual one
 }
 
-// newVMs starts a hypervisor, or skips the test where there can be none.
-func newVMs(t *testing.T, kind string) *vms {
+// vmImage is an image of the providers.
+type vmImage struct{ name, url, sum, firmware string }
+
+// hostNames are what the providers call the hosts.
+var hostNames = []string{"one", "two"}
+
+// newVMs starts hypervisors, or skips the test where there can be none. They have the image "tiny", which is a guest that can be
+// a proxy, and "blank", which boots nothing.
+func newVMs(t *testing.T, hosts int, kinds ...string) *vms {
 	t.Helper()
-	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	host, err := hypervisor.Start(ctx)
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
+	v := &vms{kinds: kinds}
+	for range hosts {
+		host, err := hypervisor.Start(ctx)
+		if err != nil {
+			if os.Getenv("CI") != "" {
+				t.Fatal(err)
+			}
+			t.Skip(err)
 		}
-		t.Skip(err)
+		t.Cleanup(host.Close)
+		v.hosts = append(v.hosts, host)
 	}
-	t.Cleanup(host.Close)
 	path, err := hypervisor.Image(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, err := os.ReadFile(path)
+	tiny, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	digest := sha256.Sum256(image)
-	v := &vms{place: newPlace(t), host: host, kind: kind, sum: hex.EncodeToString(digest[:])}
-	v.image = v.serve("127.0.0.1", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, path) })
-	v.target = v.serve(host.Gateway, func(w http.ResponseWriter, r *http.Request) {
+	v.place = newPlace(t)
+	v.images = []vmImage{v.image("tiny", tiny, "efi", whole(tiny)), v.image("blank", blank, "bios", whole(blank))}
+	v.target = v.serve(v.hosts[0].Gateway, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {
 			w.WriteHeader(http.StatusNoContent)
 			return
@@ -65,6 +75,23 @@ func newVMs(t *testing.T, kind string) *vms {
 		_, _ = fmt.Fprint(w, "a page")
 	})
 	return v
+}
+
+// blank is a disk that boots nothing.
+var blank = make([]byte, 4<<20)
+
+// image is one that a server has.
+func (v *vms) image(name string, content []byte, firmware string, server http.HandlerFunc) vmImage {
+	v.t.Helper()
+	digest := sha256.Sum256(content)
+	return vmImage{name, v.serve("127.0.0.1", server), hex.EncodeToString(digest[:]), firmware}
+}
+
+// whole serves content as it should be.
+func whole(content []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	}
 }
 
 // serve serves at an address until the test ends, and returns the URL.
@@ -83,233 +110,225 @@ func (v *vms) serve(ip string, handler http.HandlerFunc) string {
 }
 
 func (v *vms) configuration() string {
-	return fmt.Sprintf(`apiVersion: crawl.example.com/v1alpha1
+	var hosts, images, b strings.Builder
+	for i, host := range v.hosts {
+		fmt.Fprintf(&hosts, "    - {name: %s, address: %q, user: %s, keyFile: %q, knownHostsFile: %q, pool: %s, socket: %q}\n", hostNames[i],
+			host.Address, host.User, host.KeyFile(), host.KnownHostsFile(), host.Pool, cmp.Or(v.socket, "/run/libvirt/libvirt-sock"))
+	}
+	for _, i := range v.images {
+		fmt.Fprintf(&images, "    - {name: %s, url: %q, sha256: %s, firmware: %s}\n", i.name, i.url, i.sum, i.firmware)
+	}
+	fmt.Fprintf(&b, `apiVersion: crawl.example.com/v1alpha1
 kind: FleetConfiguration
 fleetID: vm-fleet
 healthCheck: {url: %q, interval: 1s, timeout: 5s}
 providers:
-- name: vms
-  type: %s
+`, v.target+"/healthz")
+	for _, kind := range v.kinds {
+		fmt.Fprintf(&b, `- name: %s
+  type: %[1]s
   config:
     hosts:
-    - {name: one, address: %q, user: %s, keyFile: %q, knownHostsFile: %q, pool: %s, socket: %q}
-    images:
-    - {name: tiny, url: %q, sha256: %s, firmware: %s}
-    machineTypes:
+%s    images:
+%s    machineTypes:
     - {name: small, cpus: 1, memoryMiB: 256}
     domainTypes: [kvm, qemu]
     proxy: none
-`, v.target+"/healthz", v.kind, v.host.Address, v.host.User, v.host.KeyFile(), v.host.KnownHostsFile(), v.host.Pool,
-		cmp.Or(v.socket, "/run/libvirt/libvirt-sock"), v.image, v.sum, cmp.Or(v.firmware, "efi"))
+`, kind, &hosts, &images)
+	}
+	return b.String()
 }
 
-// documents are the configuration and a proxy whose cloud-init says how the tiny guest becomes one.
-func (v *vms) documents(remark string) []string {
+// vm is a document of a proxy. Its attribute "name" is its name.
+type vm struct{ name, kind, zone, image string }
+
+func (m vm) String() string {
+	more := fmt.Sprintf("placement: {zone: %s, image: %s}\n  attributes: {name: %s}", cmp.Or(m.zone, "one"), m.image, m.name)
+	if m.image == "tiny" {
+		more += "\n  cloudInit: {secretRef: {name: init, key: userData}}"
+	}
+	return declared{name: m.name, provider: m.kind, more: more}.String()
+}
+
+// setup is a cloud-init with which the tiny guest becomes a proxy, after some commands.
+func setup(commands ...string) string {
 	init := fmt.Sprintf(`#cloud-config
-# %s
 write_files:
 - path: /etc/tinyproxy.conf
   content: |
     Port 3128
     BasicAuth crawler %sa
 runcmd:
+- %s
 - [tinyproxy, -c, /etc/tinyproxy.conf]
-`, remark, planted)
-	document := fmt.Sprintf(`apiVersion: v1
+`, planted, strings.Join(commands, "\n- "))
+	return fmt.Sprintf(`apiVersion: v1
 kind: Secret
 metadata: {name: init, labels: {crawl.example.com/cloud-init: "true"}}
 stringData: {userData: %q}
 `, init)
-	one := declared{name: "one", provider: "vms", more: "cloudInit: {secretRef: {name: init, key: userData}}\n" +
-		"  placement: {zone: one, machineType: small, image: tiny}"}
-	return []string{v.configuration(), login("a"), document, one.String()}
 }
 
-// left returns what the host has of machines, other than images.
-func (v *vms) left() string {
+// declare writes what there is to be.
+func (v *vms) declare(setup string, machines ...vm) {
 	v.t.Helper()
-	list := `virsh list --all --name; ls /var/lib/libvirt/images/fleet /var/lib/libvirt/qemu/nvram 2>/dev/null | grep proxy- || true`
-	out, err := v.host.Exec(v.t.Context(), "sh", "-c", list)
+	documents := []string{v.configuration(), login("a"), setup}
+	for _, m := range machines {
+		documents = append(documents, m.String())
+	}
+	v.write("fleet.yaml", documents...)
+}
+
+// on runs a line of shell on a host.
+func (v *vms) on(host int, line string) string {
+	v.t.Helper()
+	out, err := v.hosts[host].Exec(v.t.Context(), "sh", "-c", line)
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	return strings.TrimSpace(out)
+	return out
 }
 
-// A document becomes a virtual machine under UEFI, whose seed makes it a proxy; it is probed through itself, leased and used.
-// Its cloud-init is edited, and it is replaced; it is deleted, and nothing is left.
-func TestKVM(t *testing.T) { virtualMachines(t, "kvm") }
-
-func virtualMachines(t *testing.T, kind string) {
-	v := newVMs(t, kind)
-	v.write("fleet.yaml", v.documents("first")...)
-	s := v.start()
-	began := time.Now()
-	s.await(1, "Ready")
-	t.Logf("from the document to Ready: %v", time.Since(began).Round(100*time.Millisecond))
-	v.crawl(s)
-	uuid := func() string {
-		out, _ := v.host.Exec(t.Context(), "virsh", "list", "--all", "--uuid")
-		return out
-	}
-	first := uuid()
-
-	v.write("fleet.yaml", v.documents("second")...)
-	eventually(t, func() string {
-		if now := uuid(); now == first || now == "" {
-			return "it is not replaced: " + now
-		}
-		return ""
-	})
-	s.await(1, "Ready")
-	v.crawl(s)
-
-	v.write("fleet.yaml", v.configuration(), login("a"))
-	s.await(0, "")
-	if left := v.left(); left != "" {
-		t.Errorf("of what was deleted there is still:\n%s", left)
-	}
-	if list := s.cli("get", "providers"); !strings.Contains(list.stdout, "1/1") {
-		t.Errorf("the host is not ready: %s%s", list.stdout, list.stderr)
-	}
-}
-
-// crawl leases a proxy and uses it as a crawler would.
-func (v *vms) crawl(s *server) {
+// left returns what a host has of machines, other than images.
+func (v *vms) left(host int) string {
 	v.t.Helper()
-	granted, err := s.client.Acquire(v.t.Context(), lease.Request{})
+	return v.on(host, `virsh list --all --name; ls /var/lib/libvirt/images/fleet /var/lib/libvirt/qemu/nvram 2>/dev/null | grep proxy- || true`)
+}
+
+// domain is what the domain of a proxy is called.
+func domain(uid string) string { return provider.Name("vm-fleet", uid) }
+
+// incarnation returns the UUID of a domain, or "".
+func (v *vms) incarnation(host int, domain string) string {
+	v.t.Helper()
+	return v.on(host, "virsh domuuid "+domain+" 2>/dev/null || true")
+}
+
+// starts returns how often a domain of that name was ever started.
+func (v *vms) starts(host int, domain string) string {
+	v.t.Helper()
+	return v.on(host, "grep --count 'starting up' /var/log/libvirt/qemu/"+domain+".log || true")
+}
+
+// crawl leases a proxy by its name and uses it as a crawler would.
+func (v *vms) crawl(s *server, name string) {
+	v.t.Helper()
+	granted, err := s.client.Acquire(v.t.Context(), lease.Request{Selector: map[string]string{"name": name}})
 	if err != nil {
-		v.t.Fatal(err)
+		v.t.Fatalf("a lease of %s: %v", name, err)
 	}
 	curl := exec.CommandContext(v.t.Context(), "curl", "--silent", "--max-time", "20", "--proxy", granted.Leases[0].Proxy.RevealURL().String(), v.target)
 	if out, err := curl.CombinedOutput(); err != nil || string(out) != "a page" {
-		v.t.Errorf("curl through the leased proxy: %v, %q", err, out)
+		v.t.Errorf("curl through the leased proxy %s: %v, %q", name, err, out)
 	}
 	if err := s.client.Release(v.t.Context(), granted.Leases[0].ID); err != nil {
 		v.t.Error(err)
 	}
 }
 
-// The fleet is killed while an image is fetched, and around each call that makes or removes something. The next start goes on from
-// there: there is one machine, and after a deletion nothing of it; of the image there is one copy.
-func TestKVMKilled(t *testing.T) { killedVirtualMachines(t, "kvm") }
-
-func killedVirtualMachines(t *testing.T, kind string) {
-	v := newVMs(t, kind)
-	v.socket = v.host.Path("relay.sock")
-	relay, err := hypervisor.NewRelay(v.socket, v.host.LibvirtSocket())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(relay.Close)
-	// Nothing is to boot: the disks are blank.
-	blank := make([]byte, 4<<20)
-	digest := sha256.Sum256(blank)
-	v.sum, v.firmware = hex.EncodeToString(digest[:]), "bios"
-	whole := v.serve("127.0.0.1", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", fmt.Sprint(len(blank)))
-		_, _ = w.Write(blank)
-	})
-	var names []string
-	write := func() {
-		documents := []string{v.configuration(), login("a")}
-		for _, name := range names {
-			documents = append(documents, declared{name: name, provider: "vms"}.String())
-		}
-		v.write("fleet.yaml", documents...)
-	}
-
-	half := make(chan struct{}, 1)
-	v.image, names = v.halfAnImage(half), []string{"proxy-0"}
-	write()
-	s := v.start()
-	<-half
-	s.kill()
-	v.image = whole
-	for i, point := range []killPoint{
-		{"during the upload of the image", hypervisor.StorageVolUpload, hypervisor.Swallow},
-		{"before define", hypervisor.DomainDefineXML, hypervisor.Swallow},
-		{"after define", hypervisor.DomainDefineXML, hypervisor.Lose},
-		{"after a volume was made", hypervisor.StorageVolCreateXML, hypervisor.Lose},
-		{"before start", hypervisor.DomainCreate, hypervisor.Swallow},
-		{"after start", hypervisor.DomainCreate, hypervisor.Lose},
-	} {
-		names = append(names, fmt.Sprintf("proxy-%d", i+1))
-		write()
-		v.killAt(relay, point)
-	}
-	s = v.start()
-	v.machines(len(names))
-	s.kill()
-
-	for _, point := range []killPoint{
-		{"after destroy", hypervisor.DomainDestroy, hypervisor.Lose},
-		{"after a volume was deleted", hypervisor.StorageVolDelete, hypervisor.Lose},
-		{"before undefine", hypervisor.DomainUndefineFlags, hypervisor.Swallow},
-		{"after undefine", hypervisor.DomainUndefineFlags, hypervisor.Lose},
-	} {
-		names = names[1:]
-		write()
-		v.killAt(relay, point)
-	}
-	v.start()
-	v.machines(len(names))
-	images, err := v.host.Exec(t.Context(), "sh", "-c", "ls /var/lib/libvirt/images/fleet | grep proxyfleet-image")
-	if err != nil || len(strings.Fields(images)) != 2 {
-		t.Errorf("of the image there is more or less than one copy and its marker: %q, %v", images, err)
-	}
-}
-
-// killPoint is a call at which a fleet is killed, and what becomes of the call.
-type killPoint struct {
-	what string
-	call uint32
-	how  hypervisor.Verdict
-}
-
-// halfAnImage serves half of the image and no more, and tells when it has.
-func (v *vms) halfAnImage(half chan<- struct{}) string {
-	return v.serve("127.0.0.1", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "2000000")
-		_, _ = w.Write(make([]byte, 1000000))
-		w.(http.Flusher).Flush()
-		half <- struct{}{}
-		<-r.Context().Done()
-	})
-}
-
-// killAt starts the fleet and kills it when it makes a call.
-func (v *vms) killAt(relay *hypervisor.Relay, point killPoint) {
+// eventually asks with the patience that it takes to emulate machines while others work, and to believe that one is gone. It asks
+// seldom, for the processor has other things to do.
+func (v *vms) eventually(missing func() string) {
 	v.t.Helper()
-	made := make(chan struct{}, 1)
-	relay.Rule(func(procedure uint32) hypervisor.Verdict {
-		if procedure != point.call {
-			return hypervisor.Pass
-		}
-		select {
-		case made <- struct{}{}:
-		default:
-		}
-		return point.how
-	})
-	s := v.start()
-	select {
-	case <-made:
-	case <-time.After(patience):
-		v.t.Fatalf("it does not come to be killed %s", point.what)
-	}
-	s.kill()
-	relay.Rule(nil)
+	within(v.t, 8*time.Minute, 500*time.Millisecond, missing)
 }
 
-// machines waits until the host runs so many machines, each with its disk and its seed, and has nothing else.
-func (v *vms) machines(count int) {
+// start runs the fleet with intervals that leave the processor to the machines.
+func (v *vms) start(args ...string) *server {
 	v.t.Helper()
-	eventually(v.t, func() string {
-		out, err := v.host.Exec(v.t.Context(), "virsh", "list", "--name")
-		if left := strings.Fields(v.left()); err != nil || len(strings.Fields(out)) != count || len(left) != 3*count {
-			return fmt.Sprintf("the host runs %q, and has %q: %v", out, left, err)
+	return v.place.start(append([]string{"--documents-poll", "200ms", "--provisioning-poll", "500ms", "--deletion-poll", "500ms",
+		"--drift-poll", "2s"}, args...)...)
+}
+
+// ready waits until all these proxies are, and returns them by name.
+func (v *vms) ready(s *server, machines ...vm) map[string]client.Proxy {
+	v.t.Helper()
+	var all map[string]client.Proxy
+	v.eventually(func() string {
+		all = s.list()
+		for _, m := range machines {
+			if p := all[m.name]; p.Phase != "Ready" {
+				return fmt.Sprintf("%s is not Ready: %+v", m.name, p)
+			}
 		}
 		return ""
 	})
+	return all
+}
+
+// ofEach returns one machine for each type of provider, on the first host.
+func (v *vms) ofEach(image string) []vm {
+	var all []vm
+	for _, kind := range v.kinds {
+		all = append(all, vm{name: "of-" + kind, kind: kind, image: image})
+	}
+	return all
+}
+
+// The tests of virtual machines wait most of the time: for a machine that boots, or until it is proven that none is on its way. So
+// they all run at once, and take the place of one test among those of this package.
+func TestKVM(t *testing.T) {
+	t.Parallel()
+	var group sync.WaitGroup
+	defer group.Wait()
+	for name, test := range map[string]func(*testing.T){
+		"Life":       lifeOfVMs,
+		"Killed":     func(t *testing.T) { killedVMs(t, "kvm") },
+		"Killed2":    func(t *testing.T) { killedVMs(t, "kvm2") },
+		"TwoHosts":   vmsOnTwoHosts,
+		"DiskFull":   vmsOnAFullDisk,
+		"ImageStuck": imagesOfVMs,
+	} {
+		group.Go(func() { t.Run(name, test) })
+	}
+}
+
+// Documents become virtual machines under UEFI, whose seeds make them proxies; they are probed through themselves, leased and used.
+// Their cloud-init is edited, and they are replaced; they are deleted, and nothing is left. Both types of providers do so on one
+// host at once, and neither touches the other's.
+func lifeOfVMs(t *testing.T) {
+	v := newVMs(t, 1, "kvm", "kvm2")
+	machines := v.ofEach("tiny")
+	v.declare(setup("echo first"), machines...)
+	s := v.start()
+	began := time.Now()
+	for _, m := range machines {
+		v.ready(s, m)
+		t.Logf("%s from the document to Ready, with the others: %v", m.name, time.Since(began).Round(100*time.Millisecond))
+	}
+	first := map[string]string{}
+	for name, p := range s.list() {
+		v.crawl(s, name)
+		first[name] = v.incarnation(0, domain(p.UID))
+	}
+
+	v.declare(setup("echo second"), machines...)
+	v.eventually(func() string {
+		for name, p := range s.list() {
+			if now := v.incarnation(0, domain(p.UID)); now == first[name] || now == "" {
+				return name + " is not replaced: " + now
+			}
+		}
+		return ""
+	})
+	v.ready(s, machines...)
+	for _, m := range machines {
+		v.crawl(s, m.name)
+	}
+	if list := s.cli("get", "providers"); strings.Count(list.stdout, "1/1") != len(v.kinds) {
+		t.Errorf("the host is not ready: %s%s", list.stdout, list.stderr)
+	}
+
+	v.declare(setup("echo second"))
+	v.eventually(func() string { // their records take a while longer: until it is proven that no create is on its way
+		if left := v.left(0); left != "" {
+			return "of what is deleted there is still: " + left
+		}
+		return ""
+	})
+	for name, p := range s.list() {
+		if !p.Deleting {
+			t.Errorf("%s is to be deleted, and is %+v", name, p)
+		}
+	}
 }

@@ -46,8 +46,14 @@ const patience = 90 * time.Second
 // eventually asks until the answer is "", which is what is missing, and fails the test when patience is at its end.
 func eventually(t *testing.T, missing func() string) {
 	t.Helper()
+	within(t, patience, 20*time.Millisecond, missing)
+}
+
+// within does so with another patience, and asks as often as said.
+func within(t *testing.T, patience, every time.Duration, missing func() string) {
+	t.Helper()
 	deadline := time.After(patience)
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		what := missing()
