@@ -136,8 +136,17 @@ func knows(t *testing.T, c *candidate, address string, self bool) {
 	})
 }
 
-// A leader whose connection is cut stops before another one leads, and takes part again when the connection is back.
+// A leader whose connection is cut stops before another one leads, and takes part again when the connection is back. One that
+// hangs is the harder case: to give the Lease up takes as long as to renew it.
 func TestElectorIsCutOff(t *testing.T) {
+	t.Run("refused", func(t *testing.T) { isCutOff(t, (*link).sever, (*link).mend) })
+	t.Run("hangs", func(t *testing.T) {
+		isCutOff(t, func(l *link) { l.hang.Store(true) }, func(l *link) { l.hang.Store(false) })
+	})
+}
+
+func isCutOff(t *testing.T, cut, mend func(*link)) {
+	t.Helper()
 	cfg := restOf(t, sharedCluster(t).Kubeconfig())
 	way := newLink(t, cfg)
 	cutOff := stand(t, short(way.rest, newLease(t), "10.0.0.1:8090"))
@@ -145,7 +154,7 @@ func TestElectorIsCutOff(t *testing.T) {
 	other := stand(t, short(cfg, newLease(t), "10.0.0.2:8090"))
 	knows(t, other, "10.0.0.1:8090", false)
 
-	way.sever()
+	cut(way)
 	until(t, "the other one leads", other.leads.Load)
 	began := time.Now()
 	lost := cutOff.lost.Load()
@@ -158,7 +167,7 @@ func TestElectorIsCutOff(t *testing.T) {
 	knows(t, cutOff, "", false)
 	knows(t, other, "10.0.0.2:8090", true)
 
-	way.mend()
+	mend(way)
 	knows(t, cutOff, "10.0.0.2:8090", false)
 	other.stop()
 	until(t, "the first one leads again", cutOff.leads.Load)

@@ -24,6 +24,8 @@ type link struct {
 	forward http.Handler
 	// cut refuses all requests.
 	cut atomic.Bool
+	// hang answers no request.
+	hang atomic.Bool
 	// requests counts those that came, also while it was cut.
 	requests atomic.Int64
 	// tamper may answer a request itself; nil or false: it goes on.
@@ -58,6 +60,10 @@ func newLink(t testing.TB, cfg *rest.Config) *link {
 		l.requests.Add(1)
 		if l.cut.Load() {
 			panic(http.ErrAbortHandler)
+		}
+		if l.hang.Load() {
+			<-r.Context().Done()
+			return
 		}
 		if tamper := l.tamper.Load(); tamper != nil && (*tamper)(w, r) {
 			return
