@@ -3,15 +3,21 @@ package libvirt
 import (
 	"context"
 	"errors"
+	"time"
 )
 
-// link keeps one connection to a host, for all calls. It is made when it is needed, and anew when it broke.
+// link keeps one connection to a host, for all calls. It is made when it is needed, and anew when it broke. A dial that failed is
+// not tried again for as long as it took: calls of a host that is silent then fail at once, most of the time, and do not take up
+// those who are to look after other hosts.
 type link struct {
 	dial func(context.Context) (*Conn, error)
 	// slot holds the token of whoever looks at the fields below.
 	slot chan struct{}
 	conn *Conn
 	over bool
+	// failed is why the last dial failed, and holds until then.
+	failed error
+	until  time.Time
 }
 
 func newLink(dial func(context.Context) (*Conn, error)) *link {
@@ -36,8 +42,16 @@ func (l *link) get(ctx context.Context) (*Conn, error) {
 			return l.conn, nil
 		}
 	}
+	began := time.Now()
+	if began.Before(l.until) {
+		return nil, l.failed
+	}
 	c, err := l.dial(ctx)
 	if err != nil {
+		if ctx.Err() == nil { // else it says more about the caller than about the host
+			now := time.Now()
+			l.failed, l.until = err, now.Add(now.Sub(began))
+		}
 		return nil, err
 	}
 	l.conn = c
