@@ -90,6 +90,7 @@ func TestRefusals(t *testing.T) {
 		{name: "rests that shrink", args: []string{"run", "-f", "{file}", "--cooldown-factor", "0.5"}, code: 2, want: "--cooldown-factor must be 1 to 1000, not 0.5"},
 		{name: "no policy", args: []string{"run", "-f", "{file}", "--lease-policy", "cheapest"}, code: 2, want: "must be one of fastest, fewest-active, random, spread"},
 		{name: "flags that contradict", args: []string{"run", "-f", "{file}", "--lease-ttl", "2h"}, code: 2, want: "--lease-ttl 2h is above --max-lease-ttl 1h"},
+		{name: "a log that holds what libraries send", args: []string{"run", "-f", "{file}", "--log-level", "debug-4"}, code: 2, want: "--log-level must be debug, info, warn or error"},
 		{name: "checks at all times", args: []string{"run", "-f", "{file}", "--provider-check-interval", "5s"}, code: 2, want: "--provider-check-interval must be at least 10s, or 0 for off"},
 		{name: "checks longer than their interval", args: []string{"run", "-f", "{file}", "--provider-check-timeout", "2m"}, code: 2, want: "--provider-check-timeout 2m is above --provider-check-interval 1m"},
 		{name: "sweeps at all times", args: []string{"run", "-f", "{file}", "--gc-interval", "0"}, code: 2, want: "must be positive"},

@@ -184,6 +184,8 @@ func (o *runOptions) validate() error {
 	switch {
 	case (o.certFile == "") != (o.keyFile == ""):
 		return misused("--tls-cert-file and --tls-key-file go together")
+	case o.logLevel < slog.LevelDebug:
+		return misused("--log-level must be debug, info, warn or error: below debug, libraries would log what they send, passwords included")
 	case o.allowDelete < 0:
 		return misused("--allow-delete must not be negative")
 	case o.healthWorkers < 1:
