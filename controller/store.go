@@ -245,8 +245,12 @@ func (s *Store) Live(ctx context.Context) (map[string]proxy.Held, error) {
 	}
 	live := make(map[string]proxy.Held, len(all))
 	for _, o := range all {
-		if o.statusUnreadable != nil {
-			return nil, fmt.Errorf("%v cannot be understood, and nobody knows which instance it has: %w", o.key(), o.statusUnreadable)
+		err := o.statusUnreadable
+		if o.status.Format > proxy.StatusFormat {
+			err = fmt.Errorf("its status has format %d, and this release knows up to %d", o.status.Format, proxy.StatusFormat)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%v cannot be understood, and nobody knows which instance it has: %w", o.key(), err)
 		}
 		live[string(o.UID)] = proxy.HeldBy(o.record())
 	}
@@ -262,6 +266,9 @@ func (s *Store) list(ctx context.Context) (all []*object, version string, err er
 		limited, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 		err := s.proxies.Get().Namespace(s.cfg.Namespace).Resource("proxies").VersionedParams(&options, metav1.ParameterCodec).Do(limited).Into(page)
 		cancel()
+		if err == nil && page.ResourceVersion == "" {
+			err = errStranger
+		}
 		if err != nil {
 			return nil, "", err
 		}

@@ -3,11 +3,13 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/proxyfleet/fleet/proxy"
 )
@@ -32,12 +34,15 @@ func (s *Store) UpdateStatus(ctx context.Context, p *proxy.Proxy) (*proxy.Proxy,
 }
 
 // update patches the object that p was read from, and returns it as it was and as it is stored then. The patch is sent also
-// when it changes nothing: so the versions are compared where the objects are.
+// when it changes nothing: so the versions are compared where the objects are. After a conflict the object is read, so that a
+// cache that hears nothing makes nobody try again for ever.
 func (s *Store) update(ctx context.Context, p *proxy.Proxy, subresource string, change func(*object, *proxy.Proxy) (patch, error)) (was, now *object, err error) {
 	if was, err = s.base(ctx, p); err == nil {
 		var body patch
 		if body, err = change(was, p); err == nil {
-			now, err = s.patch(ctx, p.Key, subresource, body)
+			if now, err = s.patch(ctx, p.Key, subresource, body); errors.Is(err, proxy.ErrConflict) {
+				s.refresh(ctx, p.Key)
+			}
 		}
 	}
 	if err != nil {
@@ -55,17 +60,26 @@ func (s *Store) base(ctx context.Context, p *proxy.Proxy) (*object, error) {
 	if o != nil && reached(o.ResourceVersion, p.Version) && o.ResourceVersion != p.Version {
 		return nil, proxy.ErrConflict // a newer one is known already
 	}
-	limited, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
-	defer cancel()
-	w := &wire{}
-	err := s.proxies.Get().Namespace(p.Namespace).Resource("proxies").Name(p.Name).Do(limited).Into(w)
+	o, err := s.read(ctx, p.Key)
 	if err != nil {
-		return nil, translated(err)
+		return nil, err
 	}
-	if o = understood(w); string(o.UID) != p.UID || o.ResourceVersion != p.Version {
+	if string(o.UID) != p.UID || o.ResourceVersion != p.Version {
 		return nil, proxy.ErrConflict
 	}
 	return o, nil
+}
+
+// refresh has later reads not go behind what is stored now. That it fails is no matter: the cache may still catch up.
+func (s *Store) refresh(ctx context.Context, k proxy.Key) {
+	if o, err := s.read(ctx, k); err == nil {
+		s.recent.note(o)
+	}
+}
+
+// read asks the API server for an object.
+func (s *Store) read(ctx context.Context, k proxy.Key) (*object, error) {
+	return s.send(ctx, k, s.proxies.Get().Namespace(k.Namespace).Resource("proxies").Name(k.Name))
 }
 
 // patch sends a patch and takes over what it made.
@@ -74,21 +88,36 @@ func (s *Store) patch(ctx context.Context, k proxy.Key, subresource string, body
 	if err != nil {
 		return nil, err
 	}
-	limited, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
-	defer cancel()
 	request := s.proxies.Patch(types.MergePatchType).Namespace(k.Namespace).Resource("proxies").Name(k.Name).Body(text)
 	if subresource != "" {
 		request.SubResource(subresource)
 	}
-	w := &wire{}
-	if err := request.Do(limited).Into(w); err != nil {
-		return nil, translated(err)
+	o, err := s.send(ctx, k, request)
+	if err != nil {
+		return nil, err
 	}
-	o := understood(w)
 	if o.removed() {
 		s.recent.noteGone(o, o.ResourceVersion)
 	} else {
 		s.recent.note(o)
+	}
+	return o, nil
+}
+
+// errStranger says that a request was answered with something else than it asked for: that proves nothing.
+var errStranger = errors.New("no answer of the Kubernetes API")
+
+// send sends a request whose answer is the object of that name.
+func (s *Store) send(ctx context.Context, k proxy.Key, r *rest.Request) (*object, error) {
+	limited, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	w := &wire{}
+	if err := r.Do(limited).Into(w); err != nil {
+		return nil, translated(err)
+	}
+	o := understood(w)
+	if o.key() != k || o.UID == "" || o.ResourceVersion == "" {
+		return nil, errStranger
 	}
 	return o, nil
 }
