@@ -78,6 +78,7 @@ type Elector struct {
 	record  resourcelock.LeaderElectionRecord // as it was last seen
 	seen    time.Time                         // when it came to be so
 	leading bool
+	terms   int // so far, this one included
 }
 
 // NewElector makes an elector. It sends no request; the error names everything that is wrong with cfg.
@@ -147,19 +148,26 @@ func (e *Elector) takePart(ctx context.Context, lead func(context.Context) error
 
 // term leads until ctx ends.
 func (e *Elector) term(ctx context.Context, lead func(context.Context) error) error {
-	e.setLeading(true)
-	defer context.AfterFunc(ctx, func() { e.setLeading(false) })()
+	e.begin()
+	defer context.AfterFunc(ctx, e.cease)()
 	e.cfg.Logger.InfoContext(ctx, "this replica leads", "identity", e.identity)
 	err := lead(ctx)
-	e.setLeading(false)
+	e.cease()
 	e.cfg.Logger.InfoContext(ctx, "this replica leads no more", "identity", e.identity)
 	return err
 }
 
-func (e *Elector) setLeading(on bool) {
+func (e *Elector) begin() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.leading = on
+	e.leading = true
+	e.terms++
+}
+
+func (e *Elector) cease() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.leading = false
 }
 
 // Leader returns where the replica that leads can be reached, and whether it is this one. The address is empty where it has
@@ -179,7 +187,14 @@ func (e *Elector) Leader() (address string, self bool) {
 func (e *Elector) Succeeds() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.record.LeaderTransitions > 0
+	return e.record.LeaderTransitions > 0 || e.terms > 1
+}
+
+// holds says whether the Lease was this replica's when it was last seen.
+func (e *Elector) holds() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.record.HolderIdentity == e.identity
 }
 
 // saw notes the record of the Lease.
@@ -224,8 +239,15 @@ func (t *term) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 	return t.write(ctx, r, t.LeaseLock.Create)
 }
 
-// Update replaces the record.
+// errHeldByAnother says that there is nothing to give up.
+var errHeldByAnother = errors.New("the Lease is another replica's")
+
+// Update replaces the record. The library reads it before it gives the Lease up, and goes by what it knew before: a replica that
+// slept would take the Lease from the next leader.
 func (t *term) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	if r.HolderIdentity == "" && !t.elector.holds() {
+		return errHeldByAnother
+	}
 	return t.write(ctx, r, t.LeaseLock.Update)
 }
 

@@ -196,3 +196,46 @@ func TestElectorEndsWithItsLead(t *testing.T) {
 		t.Errorf("the Lease is still held by %v, %v", *lease.Spec.HolderIdentity, err)
 	}
 }
+
+// A replica that slept, and wakes when another one leads, does not give up the Lease of that one.
+func TestElectorSlept(t *testing.T) {
+	cfg := restOf(t, sharedCluster(t).Kubeconfig())
+	a := short(cfg, newLease(t), "a:1")
+	a.LeaseDuration, a.RenewDeadline, a.RetryPeriod = 60*time.Second, 40*time.Second, 20*time.Second // it does not look in between
+	c := stand(t, a)
+	until(t, "it leads", c.leads.Load)
+	leases := c.leases.Leases("crawl")
+	lease, err := leases.Get(t.Context(), newLease(t), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := "b:1_other"
+	lease.Spec.HolderIdentity = &other
+	if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.end(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	lease, err = leases.Get(t.Context(), newLease(t), metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != other {
+		t.Errorf("the Lease of the other one is %+v, %v", lease.Spec, err)
+	}
+}
+
+// A term comes after an earlier one also where nobody else led in between.
+func TestElectorSucceedsItself(t *testing.T) {
+	way := newLink(t, restOf(t, sharedCluster(t).Kubeconfig()))
+	c := stand(t, short(way.rest, newLease(t), "a:1"))
+	until(t, "it leads", c.leads.Load)
+	if c.Succeeds() {
+		t.Error("the first term of all comes after another one")
+	}
+	way.sever()
+	until(t, "its term ends", func() bool { return !c.leads.Load() })
+	way.mend()
+	until(t, "it leads again", c.leads.Load)
+	if !c.Succeeds() {
+		t.Error("its second term comes after none")
+	}
+}
