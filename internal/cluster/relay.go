@@ -20,6 +20,7 @@ type Relay struct {
 	state   relayState
 	changed chan struct{}     // closed and made anew with each change of state
 	conns   map[net.Conn]bool // of clients
+	tries   int
 	group   sync.WaitGroup
 }
 
@@ -79,6 +80,13 @@ func (r *Relay) Open() int {
 	return len(r.conns)
 }
 
+// Tries returns how many connections anybody has ever asked for, those that were cut at once included.
+func (r *Relay) Tries() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tries
+}
+
 // Close ends the way and its connections.
 func (r *Relay) Close() {
 	_ = r.listener.Close()
@@ -107,6 +115,7 @@ func (r *Relay) accept() {
 			return
 		}
 		r.mu.Lock()
+		r.tries++
 		refused := r.state == cut
 		if !refused {
 			r.conns[client] = true
