@@ -12,6 +12,11 @@ import (
 	"github.com/proxyfleet/fleet/proxy"
 )
 
+// FleetAnnotation is the annotation of a Proxy object by which a fleet says that it keeps the proxy. It comes with the finalizer,
+// before anything is made: what two fleets keep would be made by each and deleted as a stray by the other. Who removes it gives
+// the proxy to whichever fleet is next.
+const FleetAnnotation = "crawl.example.com/fleet"
+
 // Config says which cluster a [Store] is in.
 type Config struct {
 	// REST is how the API server is reached. Without QPS there, at most 500 requests are sent per second, and 1000 at once:
@@ -19,6 +24,9 @@ type Config struct {
 	REST *rest.Config
 	// Namespace is the only one whose proxies and Secrets are there. Defaults to all.
 	Namespace string
+	// Fleet is the identity of the fleet that the proxies are for. Those that another one keeps, as their annotation
+	// [FleetAnnotation] says, are not there for this one. Defaults to none: all proxies are there.
+	Fleet string
 	// Timeout bounds each request, except for watches: those the API server ends, and a connection that died is found out.
 	// Defaults to 30s.
 	Timeout time.Duration

@@ -13,10 +13,15 @@ import (
 // patch is a JSON merge patch.
 type patch = map[string]any
 
-// metaPatch changes the finalizer and annotations of an object to those of p. What others keep there is not in it.
-func metaPatch(o *object, p *proxy.Proxy) (patch, error) {
+// metaPatch changes the finalizer and annotations of an object to those of p. What others keep there is not in it. With the
+// finalizer comes the mark of the fleet, if it has a name.
+func metaPatch(o *object, p *proxy.Proxy, fleet string) (patch, error) {
 	meta := patch{}
-	if changed := changes(anyMap(o.Annotations), anyMap(p.Annotations)); len(changed) > 0 {
+	changed := changes(anyMap(o.Annotations), anyMap(p.Annotations))
+	if p.Finalizer && !o.finalizer() && fleet != "" {
+		changed[FleetAnnotation] = fleet
+	}
+	if len(changed) > 0 {
 		meta["annotations"] = changed
 	}
 	switch {

@@ -40,6 +40,7 @@ type Store struct {
 
 	mu       sync.Mutex
 	started  bool
+	shared   bool // it was said that another fleet keeps proxies here too
 	watchers map[*watcher]bool
 }
 
@@ -184,13 +185,19 @@ func (s *Store) Get(_ context.Context, k proxy.Key) (*proxy.Proxy, error) {
 		return nil, err
 	}
 	o := s.recent.get(k)
-	if o == nil {
+	if o == nil || s.foreign(o) {
 		return nil, fmt.Errorf("%v: %w", k, proxy.ErrNotFound)
 	}
 	if err := o.problem(); err != nil {
 		return nil, fmt.Errorf("%v cannot be understood: %w", k, err)
 	}
 	return o.record(), nil
+}
+
+// foreign says whether another fleet keeps an object.
+func (s *Store) foreign(o *object) bool {
+	keeper := o.Annotations[FleetAnnotation]
+	return s.cfg.Fleet != "" && keeper != "" && keeper != s.cfg.Fleet
 }
 
 // List returns all records as Get has them. Objects that cannot be understood are left out.
@@ -201,7 +208,7 @@ func (s *Store) List(context.Context) ([]*proxy.Proxy, error) {
 	objects := s.recent.list()
 	all := make([]*proxy.Proxy, 0, len(objects))
 	for _, o := range objects {
-		if o.problem() == nil {
+		if !s.foreign(o) && o.problem() == nil {
 			all = append(all, o.record())
 		}
 	}
@@ -230,7 +237,7 @@ const (
 	lists    = 3
 )
 
-// Live asks the API server for all proxies, page by page.
+// Live asks the API server for all proxies, page by page. Those of other fleets are there too: what has their UID is no orphan.
 func (s *Store) Live(ctx context.Context) (map[string]proxy.Held, error) {
 	var all []*object
 	var version string

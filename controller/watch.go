@@ -29,12 +29,26 @@ func (s *Store) Watch(ctx context.Context, fn func(proxy.Key)) error {
 // proxyChanged tells of an object in the cache that changed.
 func (s *Store) proxyChanged(key string, now any) {
 	if o, ok := now.(*object); ok {
-		if err := o.problem(); err != nil {
+		switch err := o.problem(); {
+		case s.foreign(o):
+			s.leave(o)
+		case err != nil:
 			s.cfg.Logger.Warn("a Proxy object cannot be understood, and nothing is done about it", "proxy", key, "err", err)
 		}
 	}
 	namespace, name, _ := strings.Cut(key, "/")
 	s.touch(proxy.Key{Namespace: namespace, Name: name})
+}
+
+// leave says, once, that there are proxies of another fleet.
+func (s *Store) leave(o *object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.shared {
+		s.shared = true
+		s.cfg.Logger.Warn("another fleet keeps proxies here, and they are left alone: is it this one, under an earlier identity?",
+			"proxy", o.key(), "keeper", o.Annotations[FleetAnnotation], "fleet", s.cfg.Fleet)
+	}
 }
 
 // secretChanged tells of the proxies that refer to a Secret that changed.

@@ -16,7 +16,7 @@ import (
 
 // UpdateMeta writes finalizer and annotations. Finalizers of others stay, and so do annotations that p has as they were read.
 func (s *Store) UpdateMeta(ctx context.Context, p *proxy.Proxy) (*proxy.Proxy, error) {
-	_, now, err := s.update(ctx, p, "", metaPatch)
+	_, now, err := s.update(ctx, p, "", func(o *object, p *proxy.Proxy) (patch, error) { return metaPatch(o, p, s.cfg.Fleet) })
 	if err != nil {
 		return nil, err
 	}

@@ -152,7 +152,7 @@ func (c *cluster) follow(where location) (err error) {
 	where.rest.Wrap(func(rt http.RoundTripper) http.RoundTripper { return tracing.UnderParent(rt, c.spans) })
 	where.rest.UserAgent = "proxyfleet/" + version()
 	o := c.options.cluster
-	if c.objects, err = controller.New(controller.Config{REST: where.rest, Namespace: o.namespace, Logger: c.log}); err != nil {
+	if c.objects, err = controller.New(controller.Config{REST: where.rest, Namespace: o.namespace, Fleet: c.identity, Logger: c.log}); err != nil {
 		return err
 	}
 	c.checks = unseen{}
