@@ -22,3 +22,5 @@ func TestConformance(t *testing.T) { bed.Conformance(t) }
 func TestConformanceOverQEMU(t *testing.T) {
 	bed.ConformanceOverQEMU(t, "create", "create-unanswered", "delete-twice", "restart", "check-fails")
 }
+
+func TestRequests(t *testing.T) { bed.Requests(t, 15) }

@@ -24,3 +24,5 @@ func TestConformanceOverQEMU(t *testing.T) {
 }
 
 func TestLifeOfAMachine(t *testing.T) { bed.Life(t) }
+
+func TestRequests(t *testing.T) { bed.Requests(t, 17) }

@@ -1,4 +1,4 @@
-package kvm_test
+package libvirttest
 
 import (
 	"fmt"
@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/proxyfleet/fleet/provider"
-	"github.com/proxyfleet/fleet/provider/internal/libvirt/libvirttest"
 )
 
-// What a fleet costs a host in calls of libvirt. docs/performance.md has the figures.
-func TestRequests(t *testing.T) {
-	d := bed.TestDriver(t)
+// Requests counts what a fleet costs a host in calls of libvirt, of which a create may take so many. docs/performance.md has the
+// figures.
+func (b *Bed) Requests(t *testing.T, create int) {
+	d := b.TestDriver(t)
 	p := d.Open(t, "fleet-count")
-	libvirttest.Run(t, p)
+	Run(t, p)
 	calls := func() (n int) {
 		for _, count := range d.Relay.Calls() {
 			n += count
@@ -21,7 +21,7 @@ func TestRequests(t *testing.T) {
 		return n
 	}
 	ask := func(uid string) provider.Request {
-		return libvirttest.Marked(libvirttest.DriverRequest(), "fleet-count", uid)
+		return Marked(DriverRequest(), "fleet-count", uid)
 	}
 	measure := func(what string, most int, do func() error) {
 		t.Helper()
@@ -35,11 +35,11 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s takes %d calls, want at most %d", what, n, most)
 		}
 	}
-	first := libvirttest.Made(t, p, ask("uid-0"))
+	first := Made(t, p, ask("uid-0"))
 	var second provider.Instance
-	measure("create", 16, func() (err error) { second, err = p.Create(t.Context(), ask("uid-1")); return err })
-	measure("get", 4, func() error { _, err := p.Get(t.Context(), libvirttest.RefOf(second)); return err })
-	measure("delete", 12, func() error { return p.Delete(t.Context(), libvirttest.RefOf(second)) })
+	measure("create", create, func() (err error) { second, err = p.Create(t.Context(), ask("uid-1")); return err })
+	measure("get", 4, func() error { _, err := p.Get(t.Context(), RefOf(second)); return err })
+	measure("delete", 12, func() error { return p.Delete(t.Context(), RefOf(second)) })
 	all := []provider.Instance{first}
 	for i := range 99 {
 		in, err := p.Create(t.Context(), ask(fmt.Sprintf("uid-%d", i+2)))
@@ -50,7 +50,7 @@ func TestRequests(t *testing.T) {
 	}
 	measure("poll of 100", 400, func() error {
 		for _, in := range all {
-			if _, err := p.Get(t.Context(), libvirttest.RefOf(in)); err != nil {
+			if _, err := p.Get(t.Context(), RefOf(in)); err != nil {
 				return err
 			}
 		}
