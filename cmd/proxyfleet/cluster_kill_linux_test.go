@@ -28,7 +28,7 @@ func TestLeaders(t *testing.T) {
 		world := func(name string, points func() []end, times int) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				m := newReign(t, r.cluster, name)
+				m := newReign(t, r.cluster, name, "--namespace", name, "--gc-allow-namespaced", "--gc-interval", "1h")
 				m.begin()
 				m.run(points, times)
 				total.add(m.counted, len(m.cloud.History()))

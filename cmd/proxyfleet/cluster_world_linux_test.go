@@ -34,6 +34,7 @@ type reign struct {
 	*world
 	cluster   *cluster.Cluster
 	namespace string
+	flags     []string // of its replicas
 	objects   dynamic.Interface
 	ways      [2]*way
 	readers   sync.WaitGroup
@@ -41,6 +42,8 @@ type reign struct {
 	founder   *replica         // the first that ever led
 	counted   map[string]int
 	slowest   time.Duration // from the end of a leader until leases were granted
+
+	unwatch func()
 
 	mu      sync.Mutex
 	written func(name string) // hears of each change of a proxy, or nil
@@ -60,9 +63,9 @@ type replica struct {
 	dying atomic.Bool
 }
 
-func newReign(t *testing.T, c *cluster.Cluster, namespace string) *reign {
+func newReign(t *testing.T, c *cluster.Cluster, namespace string, flags ...string) *reign {
 	t.Helper()
-	m := &reign{world: newWorld(t), cluster: c, namespace: namespace, counted: map[string]int{}, still: map[string]int64{}}
+	m := &reign{world: newWorld(t), cluster: c, namespace: namespace, flags: flags, counted: map[string]int{}, still: map[string]int64{}}
 	for n := range 2 {
 		m.proxies[fmt.Sprintf("still%d", n)] = &wish{declared: true, zone: "a"}
 	}
@@ -143,10 +146,9 @@ func (m *reign) join(w *way) {
 // launch starts a replica in place of the one that there was.
 func (m *reign) launch(w *way) {
 	m.t.Helper()
-	w.replica = &replica{server: launch(m.t, "--kubernetes", "--kubeconfig", w.kubeconfig, "-f", m.path("fleet.yaml"),
-		"--namespace", m.namespace, "--leader-election-namespace", m.namespace, "--gc-allow-namespaced", "--gc-interval", "1h", "--gc-min-age", minAge.String(),
-		"--requeue-interval", "50ms", "--deletion-poll", "50ms", "--provisioning-poll", "50ms", "--drift-poll", "500ms", "--first-retry", "100ms",
-		"--last-retry", "500ms", "--quota-retry", "500ms", "--permanent-retry", "2s", "--drain-timeout", "500ms", "--log-level", "info"), way: w}
+	w.replica = &replica{server: launch(m.t, append([]string{"--kubernetes", "--kubeconfig", w.kubeconfig, "-f", m.path("fleet.yaml"),
+		"--leader-election-namespace", m.namespace, "--gc-min-age", minAge.String(), "--requeue-interval", "50ms", "--deletion-poll", "50ms", "--provisioning-poll", "50ms", "--drift-poll", "500ms", "--first-retry", "100ms",
+		"--last-retry", "500ms", "--quota-retry", "500ms", "--permanent-retry", "2s", "--drain-timeout", "500ms", "--log-level", "info"}, m.flags...)...), way: w}
 }
 
 // serves waits until a replica is ready.
@@ -158,8 +160,9 @@ func (m *reign) serves(r *replica) {
 
 // read lists the proxies of a replica for as long as it should answer. What nobody touches is Ready all the time.
 func (m *reign) read(r *replica) {
+	untouched := client.Filter{Attributes: map[string]string{"touched": "false"}}
 	for {
-		all, err := r.client.ListProxies(m.t.Context(), client.Filter{})
+		all, err := r.client.ListProxies(m.t.Context(), untouched)
 		if m.t.Context().Err() != nil || r.dying.Load() {
 			return
 		}
@@ -169,16 +172,12 @@ func (m *reign) read(r *replica) {
 		}
 		ready := 0
 		for _, p := range all {
-			if m.proxies[p.Name] == nil || strings.HasPrefix(p.Name, "still") && p.Phase != "Ready" {
-				m.t.Errorf("a replica says %+v", p)
-				return
-			}
-			if strings.HasPrefix(p.Name, "still") {
+			if p.Phase == "Ready" {
 				ready++
 			}
 		}
 		if ready != len(m.still) {
-			m.t.Errorf("a replica knows %d of those that nobody touches", ready)
+			m.t.Errorf("a replica says of those that nobody touches: %+v", all)
 			return
 		}
 		select {
@@ -203,17 +202,23 @@ func (m *reign) at(resource string) dynamic.ResourceInterface {
 	return m.objects.Resource(where).Namespace(m.namespace)
 }
 
-// apply does what kubectl apply --server-side does with a document.
+// apply applies a document.
 func (m *reign) apply(document string) {
 	m.t.Helper()
+	if err := m.tryApply(document); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// tryApply does what kubectl apply --server-side does.
+func (m *reign) tryApply(document string) error {
 	o := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
-		m.t.Fatal(err)
+		return err
 	}
 	resource := map[string]string{"Proxy": "proxies", "Secret": "secrets", "Namespace": "namespaces"}[o.GetKind()]
-	if _, err := m.at(resource).Apply(m.t.Context(), o.GetName(), o, metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
-		m.t.Fatal(err)
-	}
+	_, err := m.at(resource).Apply(m.t.Context(), o.GetName(), o, metav1.ApplyOptions{FieldManager: "test", Force: true})
+	return err
 }
 
 // declare applies a proxy as it should be by now.
@@ -222,7 +227,8 @@ func (m *reign) declare(name string) {
 	p := m.proxies[name]
 	p.declared = true
 	m.apply(declared{name: name, provider: "toy",
-		more: fmt.Sprintf("placement: {zone: %s}\n  attributes: {region: %q}", p.zone, strconv.Itoa(p.region))}.String())
+		more: fmt.Sprintf("placement: {zone: %s}\n  attributes: {region: %q, touched: %q}", p.zone, strconv.Itoa(p.region),
+			strconv.FormatBool(!strings.HasPrefix(name, "still")))}.String())
 }
 
 // undeclare deletes one, and does not wait until it is gone.
@@ -322,6 +328,7 @@ func (m *reign) watch() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	m.unwatch = changes.Stop
 	m.t.Cleanup(changes.Stop)
 	m.readers.Go(func() {
 		for change := range changes.ResultChan() {
