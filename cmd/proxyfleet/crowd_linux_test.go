@@ -41,11 +41,12 @@ type crowd struct {
 	objects     rest.Interface
 	addresses   []string // of the proxies
 	kubeconfigs []string
+	began       time.Time // when the first was declared
 
 	mu     sync.Mutex
 	phases map[string]proxy.Phase
-	turns  int // changes of objects that change more than the latency in a status
-	moves  int // those that change only that
+	turns  int // changes of objects to another phase
+	moves  int // those of one that stays Ready: its latency moved
 }
 
 // What a fleet costs its cluster, and how long it takes. Few proxies show what holds on any machine: how many requests there are.
@@ -154,14 +155,14 @@ func (c *crowd) note(was, now *v1alpha1.Proxy) {
 	c.phases[now.Name] = now.Status.Phase
 	switch {
 	case was == nil || was.ResourceVersion == now.ResourceVersion:
-	case now.Status.Phase == proxy.Ready && was.Status.Phase == proxy.Ready && was.Status.LatencyMillis != now.Status.LatencyMillis:
+	case now.Status.Phase == proxy.Ready && was.Status.Phase == proxy.Ready:
 		c.moves++
 	default:
 		c.turns++
 	}
 }
 
-// changes returns how often objects changed so far, by more than the latency and by that alone.
+// changes returns how often objects changed so far, to another phase and without that.
 func (c *crowd) changes() (turns, moves int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,7 +186,7 @@ func (c *crowd) unready() string {
 // declare declares the proxies, and waits until all are Ready and it is quiet.
 func (c *crowd) declare() {
 	c.t.Helper()
-	began := time.Now()
+	c.began = time.Now()
 	c.parallel(32, c.size, func(i int) error {
 		host, port, _ := net.SplitHostPort(c.addresses[i%len(c.addresses)])
 		n, _ := strconv.Atoi(port)
@@ -194,53 +195,66 @@ func (c *crowd) declare() {
 				Attributes: map[string]string{"region": "eu", "kind": "datacentre"}}}
 		return c.objects.Post().Namespace("default").Resource("proxies").Body(p).Do(c.t.Context()).Error()
 	})
-	applied := time.Since(began)
+	applied := time.Since(c.began)
 	within(c.t, 20*patience, 20*time.Millisecond, c.unready)
-	c.t.Logf("%d proxies: declared in %.1fs, all Ready after %.1fs", c.size, applied.Seconds(), time.Since(began).Seconds())
+	c.t.Logf("%d proxies: declared in %.1fs, all Ready after %.1fs", c.size, applied.Seconds(), time.Since(c.began).Seconds())
 	last := -1
 	within(c.t, 20*patience, 2*time.Second, func() string { // Events come behind
-		n := c.asked(began, time.Now()).sum("events")
+		n := c.asked(c.began, time.Now()).sum("events")
 		if n == last {
 			return ""
 		}
 		last = n
 		return "Events are still written"
 	})
-	start := c.asked(began, time.Now())
+	c.account()
+	start := c.asked(c.began, time.Now())
 	c.t.Logf("requests at the start: %v", start)
-	turns, moves := c.changes()
-	patches := start.sum("patch proxies/status")
-	if patches != turns+moves || turns != 2*c.size {
-		c.t.Errorf("there are %d writes of a status, which made %d changes and moved the latency %d times: want one write for each, and two changes of each proxy",
-			patches, turns, moves)
+	if turns, moves := c.changes(); turns != 2*c.size {
+		c.t.Errorf("there are %d changes of phases and %d of latencies: want each proxy to become Probing and then Ready", turns, moves)
 	}
 	if n := start.sum("events"); n > 2*c.size {
 		c.t.Errorf("there are %d Events, want 2 for each proxy at most", n)
 	}
-	if n := start.sum("") - start.sum("events") - patches - start.sum("leases"); n > 20 {
+	if n := start.sum("") - start.sum("events") - start.sum("patch proxies/status") - start.sum("leases"); n > 20+c.size/100 {
 		c.t.Errorf("there are %d other requests, want a few in all: %v", n, start)
 	}
+}
+
+// account waits until each write of a status is seen as a change of an object: there is none that changes nothing, and none
+// that is refused.
+func (c *crowd) account() {
+	c.t.Helper()
+	eventually(c.t, func() string {
+		turns, moves := c.changes()
+		all := c.asked(c.began, time.Now())
+		if writes := all.sum("patch proxies"); writes != turns+moves {
+			return fmt.Sprintf("there are %d writes, and %d changes of phases and %d of latencies", writes, turns, moves)
+		}
+		return ""
+	})
 }
 
 // rest looks at what goes on when nothing changes.
 func (c *crowd) rest(leader, follower *server) {
 	c.t.Helper()
-	c.pause(c.interval)
+	c.pause(4 * c.interval) // the first latencies were those of all proxies at once
 	turns, moves := c.changes()
 	busy, began := usage(c.t, leader), time.Now()
 	c.pause(c.steady)
-	steady := c.asked(began, time.Now())
-	c.t.Logf("requests in %v: %v", c.steady, steady)
-	c.t.Logf("CPU of the leader %.1f %%; memory: leader %s, follower %s", float64(usage(c.t, leader)-busy)/float64(time.Since(began))*100,
+	steady, took := c.asked(began, time.Now()), time.Since(began)
+	c.t.Logf("requests in %v: %v", took.Round(time.Second), steady)
+	c.t.Logf("CPU of the leader %.1f %%; memory: leader %s, follower %s", float64(usage(c.t, leader)-busy)/float64(took)*100,
 		memory(c.t, leader), memory(c.t, follower))
+	c.account()
 	turned, moved := c.changes()
-	if patches := steady.sum("patch"); turned != turns || patches != moved-moves {
-		c.t.Errorf("there are %d writes while %d proxies changed, and the latency of %d moved", patches, turned-turns, moved-moves)
+	if turned != turns {
+		c.t.Errorf("%d proxies changed their phase while nothing happened", turned-turns)
 	}
 	if most := c.size * (1 + int(c.steady/time.Minute)); moved-moves > most {
 		c.t.Errorf("the latency of proxies was written %d times, want once a minute for each at most", moved-moves)
 	}
-	if n := steady.sum("") - steady.sum("patch") - steady.sum("leases") - steady.sum("watch"); n != 0 {
+	if n := steady.sum("") - steady.sum("patch proxies/status") - steady.sum("leases") - steady.sum("watch"); n != 0 {
 		c.t.Errorf("%d requests ask for what watches tell anyway: %v", n, steady)
 	}
 	if c.measured {
@@ -307,6 +321,7 @@ func (c *crowd) again(leader, follower *server) {
 	c.pause(2 * c.interval)
 	asked := c.asked(begun, time.Now())
 	t.Logf("requests of a start that finds all proxies Ready, in %v: %v; memory %s", time.Since(begun).Round(time.Second), asked, memory(t, last))
+	c.account()
 	if turned, _ := c.changes(); turned != turns || asked.sum("events") != 0 {
 		t.Errorf("%d proxies change when a replica starts, and there are %d Events", turned-turns, asked.sum("events"))
 	}
