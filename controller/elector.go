@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -89,6 +90,9 @@ func NewElector(cfg ElectorConfig) (*Elector, error) {
 	}
 	c := rest.CopyConfig(cfg.REST)
 	c.Timeout, c.RateLimiter, c.QPS, c.Burst = cfg.RenewDeadline/2, nil, 0, 0
+	if c.Dial == nil { // the library shares the connections of clients that say nothing of it
+		c.Dial = (&net.Dialer{Timeout: c.Timeout}).DialContext
+	}
 	leases, err := coordinationv1.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("elector: REST: %w", err)

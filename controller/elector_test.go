@@ -239,3 +239,25 @@ func TestElectorSucceedsItself(t *testing.T) {
 		t.Error("its second term comes after none")
 	}
 }
+
+// The elector has a connection of its own: it does not wait behind lists and patches.
+func TestElectorHasItsOwnConnection(t *testing.T) {
+	c := sharedCluster(t)
+	relay, err := c.Relay()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(relay.Close)
+	kubeconfig, err := relay.Kubeconfig(c.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := restOf(t, kubeconfig)
+	runStore(t, Config{REST: cfg})
+	before := relay.Open()
+	candidate := stand(t, short(cfg, newLease(t), "a:1"))
+	until(t, "it leads", candidate.leads.Load)
+	if n := relay.Open(); n <= before {
+		t.Errorf("there are %d connections, and were %d before the elector came", n, before)
+	}
+}
