@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -25,14 +26,14 @@ const (
 	pagePatience   = 3 * time.Second
 	// leaderRetry is how long a caller waits for whom there was no leader.
 	leaderRetry = 2 * time.Second
-	// forwardedHeader marks a request that comes from another replica.
+	// forwardedHeader marks a request that comes from another replica, and says of which fleet.
 	forwardedHeader = "Proxyfleet-Forwarded"
 )
 
 // led serves what only the process that leads knows: by itself, or else by asking the one that does.
 func (a *api) led(longer time.Duration, serve endpoint) endpoint {
 	if a.Leader == nil {
-		return serve
+		return a.meant(serve)
 	}
 	return func(w http.ResponseWriter, r *http.Request) error { return a.forward(w, r, leaderPatience+longer) }
 }
@@ -40,7 +41,7 @@ func (a *api) led(longer time.Duration, serve endpoint) endpoint {
 // ledPage shows a page as the leader has it, who knows more. Where it does not answer, this replica shows what it knows.
 func (a *api) ledPage(serve endpoint) endpoint {
 	if a.Leader == nil {
-		return serve
+		return a.meant(serve)
 	}
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if a.forward(w, r, pagePatience) == nil {
@@ -50,6 +51,20 @@ func (a *api) ledPage(serve endpoint) endpoint {
 		return serve(w, r)
 	}
 }
+
+// meant refuses what a replica of another fleet forwards, which takes this one for its leader: their Leases have the same name, or
+// this one has the address that its leader had.
+func (a *api) meant(serve endpoint) endpoint {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if from := r.Header.Get(forwardedHeader); from != "" && from != a.sender() {
+			return noLeader(w, errors.New("the replica that this was forwarded to keeps another fleet"))
+		}
+		return serve(w, r)
+	}
+}
+
+// sender is the fleet as a header can carry it.
+func (a *api) sender() string { return strconv.QuoteToASCII(a.Name) }
 
 // forward has the leader answer a request. If it returns an error, nothing was written.
 func (a *api) forward(w http.ResponseWriter, r *http.Request, patience time.Duration) error {
@@ -124,7 +139,7 @@ func (a *api) carry(w http.ResponseWriter, r *http.Request, leader *url.URL, bod
 			p.Out.Host, p.Out.URL.RawQuery = p.In.Host, p.In.URL.RawQuery
 			p.Out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 			p.Out.Header.Del("Expect")
-			p.Out.Header.Set(forwardedHeader, "1")
+			p.Out.Header.Set(forwardedHeader, a.sender())
 			propagation.TraceContext{}.Inject(p.Out.Context(), propagation.HeaderCarrier(p.Out.Header))
 		},
 		ModifyResponse: func(answer *http.Response) error {

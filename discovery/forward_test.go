@@ -61,10 +61,10 @@ func leading(t testing.TB) discovery.Config {
 // What only the leader knows is answered alike by all replicas, down to the headers.
 func TestForwarding(t *testing.T) {
 	c := leading(t)
-	c.Token = secret.New("sesame")
+	c.Token, c.Name = secret.New("sesame"), "Zürich\n"
 	leader := handler(t, c)
 	f := following(t, to(leader))
-	f.Token = c.Token
+	f.Token, f.Name = c.Token, c.Name
 	follower := handler(t, f)
 	for _, test := range []struct{ target, body string }{
 		{"POST /v1/leases", `{"target":"example.com"}`},
@@ -166,11 +166,16 @@ func TestNoLeader(t *testing.T) {
 		asked++
 		return to(handler(t, circle))(r)
 	})
+	stranger := leading(t)
+	stranger.Name = "another"
+	misled := following(t, to(handler(t, stranger)))
+	misled.Name = "crawl"
 	for _, test := range []struct {
 		name    string
 		c       discovery.Config
 		message string
 	}{
+		{"the leader is that of another fleet", misled, "the replica that this was forwarded to keeps another fleet"},
 		{"nobody leads", nobody, "no replica leads at the moment"},
 		{"the leader has no address", nameless, "the replica that leads does not say where it is"},
 		{"the leader is down", lost, "the replica that leads has not answered, and may have done what it was asked for"},
