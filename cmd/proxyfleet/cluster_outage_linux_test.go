@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	apitypes "k8s.io/apimachinery/pkg/types"
 
 	"github.com/proxyfleet/fleet/discovery/client"
@@ -206,10 +207,16 @@ func (m *reign) steady() {
 	leader, _ := m.leader()
 	m.calm(leader)
 	<-time.After(2 * time.Second) // Events are written in the background
-	begun := time.Now()
+	begun, before := time.Now(), m.statuses()
 	<-time.After(long)
 	counts := m.requests(begun)
 	m.t.Logf("%v without a change, two replicas: %v", long, counts)
+	if diff := cmp.Diff(before, m.statuses()); diff != "" {
+		m.t.Errorf("what should not change did (-before +now):\n%s", diff)
+	}
+	if moved := "patch proxies/status"; counts[moved] <= len(m.proxies) { // a latency that moved, which is told once a minute
+		delete(counts, moved)
+	}
 	for _, expected := range []string{
 		"get leases", "update leases", // of the election
 		"get providerhealths", "patch providerhealths/status", // a check
@@ -227,11 +234,28 @@ func (m *reign) steady() {
 	}
 }
 
+// statuses are those of all proxies, but for what a probe measures, as the API server has them.
+func (m *reign) statuses() map[string]any {
+	m.t.Helper()
+	list, err := m.at("proxies").List(m.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	all := map[string]any{}
+	for _, o := range list.Items {
+		status, _, _ := unstructured.NestedMap(o.Object, "status")
+		delete(status, "latencyMillis")
+		delete(status, "lastHealthCheckTime")
+		all[o.GetName()] = status
+	}
+	return all
+}
+
 // crowd declares many proxies, that exist already and that are made, and deletes them at once.
 func (m *reign) crowd() {
-	externals, managed := 1000, 20
+	externals, managed := 200, 10
 	if number("KILLS", 0) > 100 {
-		managed = 200
+		externals, managed = 1000, 200
 	}
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
