@@ -107,9 +107,12 @@ func answering(t *testing.T, after time.Duration) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		time.Sleep(after)
-		w.WriteHeader(http.StatusNoContent)
+	server := &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(after):
+			w.WriteHeader(http.StatusNoContent)
+		case <-r.Context().Done():
+		}
 	})}
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
