@@ -210,7 +210,6 @@ func (c *crowd) declare() {
 		last = n
 		return "Events are still written"
 	})
-	c.account()
 	start := c.asked(c.began, time.Now())
 	c.t.Logf("requests at the start: %v", start)
 	if turns, moves := c.changes(); turns != 2*c.size {
@@ -224,8 +223,8 @@ func (c *crowd) declare() {
 	}
 }
 
-// account waits until each write of a status is seen as a change of an object: there is none that changes nothing, and none
-// that is refused.
+// account waits until each write that the replicas ever made is seen as a change of an object: there is none that changes
+// nothing, and none that is refused. Nobody writes any more.
 func (c *crowd) account() {
 	c.t.Helper()
 	eventually(c.t, func() string {
@@ -249,7 +248,6 @@ func (c *crowd) rest(leader, follower *server) {
 	c.t.Logf("requests in %v: %v", took.Round(time.Second), steady)
 	c.t.Logf("CPU of the leader %.1f %%; memory: leader %s, follower %s", float64(usage(c.t, leader)-busy)/float64(took)*100,
 		memory(c.t, leader), memory(c.t, follower))
-	c.account()
 	turned, moved := c.changes()
 	if turned != turns {
 		c.t.Errorf("%d proxies changed their phase while nothing happened", turned-turns)
@@ -324,11 +322,11 @@ func (c *crowd) again(leader, follower *server) {
 	c.pause(2 * c.interval)
 	asked := c.asked(begun, time.Now())
 	t.Logf("requests of a start that finds all proxies Ready, in %v: %v; memory %s", time.Since(begun).Round(time.Second), asked, memory(t, last))
-	c.account()
 	if turned, _ := c.changes(); turned != turns || asked.sum("events") != 0 {
 		t.Errorf("%d proxies change when a replica starts, and there are %d Events", turned-turns, asked.sum("events"))
 	}
 	last.kill()
+	c.account()
 	if c.measured {
 		c.floor()
 	}
