@@ -223,7 +223,9 @@ func (p *pass) intend(ctx context.Context, w wish) error {
 	p.s.Instance = proxy.Instance{Provider: p.p.Spec.Provider, ID: w.id, Retiring: last.Retiring,
 		Hash: w.hash, Attempt: attempt, Planned: proxy.At(p.now), Asked: p.p.Annotations[proxy.RetryAnnotation]}
 	p.s.Instance.Retry = p.retry(nil)
-	p.lacks(ReasonProvisioning, "")
+	if last.ID != w.id || p.provisioned().Reason != ReasonProvisioning { // else it goes on: how far it is stays told
+		p.lacks(ReasonProvisioning, "")
+	}
 	return p.commit(ctx)
 }
 

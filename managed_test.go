@@ -393,11 +393,18 @@ func TestCallsOverrun(t *testing.T) {
 }
 
 // TestImageTransfer polls a provider that moves an image: each poll sends the same create, none of them counts, and what
-// comes of it in the end is the first attempt.
+// comes of it in the end is the first attempt. What the last poll found stays told until this one has found more.
 func TestImageTransfer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, declared())
-		createAnswers(provider.Instance{State: provider.Provisioning, Reason: "Downloading"}, nil)(w)
+		told := ""
+		w.cloud.create = func(context.Context, provider.Request) (provider.Instance, error) {
+			if c, _ := w.record(t).Status.Condition(proxy.Provisioned); c.Reason != ReasonProvisioning || c.Message != told {
+				t.Errorf("during a poll the condition is %+v, want the message %q of the last one", c, told)
+			}
+			told = "Downloading"
+			return provider.Instance{State: provider.Provisioning, Reason: "Downloading"}, nil
+		}
 		for i := range 4 {
 			res, err := w.reconcile()
 			if err != nil || res.After != 5*time.Second {
