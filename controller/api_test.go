@@ -421,7 +421,7 @@ func TestAPIServerIsDown(t *testing.T) {
 	o.sees(t, key("a"))
 
 	c.StopAPI()
-	until(t, "it is said that it is down", func() bool { return strings.Count(log.String(), "server fail") == 3 })
+	until(t, "it is said that it is down", func() bool { return strings.Contains(log.String(), "server fail") })
 	if live, err := s.Live(t.Context()); err == nil {
 		t.Errorf("Live: %v, which may be wrong", live)
 	}
@@ -437,7 +437,7 @@ func TestAPIServerIsDown(t *testing.T) {
 	if n := way.requests.Load() - before; n > 60 {
 		t.Errorf("%d requests in 5s", n)
 	}
-	if n := strings.Count(log.String(), "server fail"); n != 3 {
+	if n := strings.Count(log.String(), "server fail"); n != 1 {
 		t.Errorf("the log says %d times that it is down:\n%s", n, log)
 	}
 
@@ -451,7 +451,7 @@ func TestAPIServerIsDown(t *testing.T) {
 	if live, err := s.Live(t.Context()); err != nil || len(live) != 2 {
 		t.Errorf("Live: %v, %v", live, err)
 	}
-	until(t, "it is said that it is back", func() bool { return strings.Count(log.String(), "succeed again") == 3 })
+	until(t, "it is said that it is back", func() bool { return strings.Count(log.String(), "succeed again") == 1 })
 }
 
 // Without the rights the store is not ready, and says which are missing, once; with them it goes on by itself.

@@ -97,8 +97,8 @@ func NewElector(cfg ElectorConfig) (*Elector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("elector: REST: %w", err)
 	}
-	return &Elector{cfg: cfg, leases: leases, identity: cfg.Address + "_" + strings.ToLower(rand.Text()), trouble: &trouble{
-		log: cfg.Logger, about: "the Lease " + cfg.Namespace + "/" + cfg.Name}}, nil
+	return &Elector{cfg: cfg, leases: leases, identity: cfg.Address + "_" + strings.ToLower(rand.Text()),
+		trouble: newTrouble(cfg.Logger, "the Lease "+cfg.Namespace+"/"+cfg.Name)}, nil
 }
 
 // Run takes part in the election until ctx ends, and calls lead for each term of this replica, with a context that ends with
@@ -231,7 +231,9 @@ func newTerm(e *Elector) *term {
 // Get reads the record.
 func (t *term) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	r, raw, err := t.LeaseLock.Get(ctx)
-	t.told(ctx, err)
+	if !apierrors.IsNotFound(err) { // then it is made
+		t.told(ctx, err)
+	}
 	if err == nil {
 		t.elector.saw(r)
 	}
@@ -240,7 +242,13 @@ func (t *term) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 
 // Create makes the record.
 func (t *term) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	return t.write(ctx, r, t.LeaseLock.Create)
+	return t.write(ctx, r, func(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+		err := t.LeaseLock.Create(ctx, r)
+		if apierrors.IsNotFound(err) {
+			err = fmt.Errorf("%w: create the namespace, or have the election in another one (--leader-election-namespace)", err)
+		}
+		return err
+	})
 }
 
 // errHeldByAnother says that there is nothing to give up.
@@ -266,11 +274,11 @@ func (t *term) write(ctx context.Context, r resourcelock.LeaderElectionRecord, d
 	return err
 }
 
-// told notes how a request ended. That there is no Lease yet, and that another replica was faster, is how it should be.
+// told notes how a request ended. That another replica was faster is how it should be.
 func (t *term) told(ctx context.Context, err error) {
-	expected := apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
-	if ctx.Err() == nil && !expected {
-		t.elector.trouble.told(ctx, err)
+	expected := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
+	if trouble := t.elector.trouble; ctx.Err() == nil && !expected {
+		trouble.told(ctx, trouble.all, err)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,11 +32,11 @@ type sourceConfig struct {
 	keep      cache.TransformFunc // makes what is kept of what came
 	indexers  cache.Indexers
 	timeout   time.Duration
-	log       *slog.Logger
+	trouble   *trouble
 }
 
 func newSource(c sourceConfig) (*source, error) {
-	s := &source{what: c.what, trouble: &trouble{log: c.log, about: c.what}}
+	s := &source{what: c.what, trouble: c.trouble}
 	s.informer = cache.NewSharedIndexInformerWithOptions(s.requests(c), c.example, cache.SharedIndexInformerOptions{Indexers: c.indexers})
 	quiet := func(context.Context, *cache.Reflector, error) {} // requests that fail are logged where they are made
 	return s, errors.Join(s.informer.SetTransform(c.keep), s.informer.SetWatchErrorHandlerWithContext(quiet))
@@ -68,8 +67,11 @@ func (s *source) requests(c sourceConfig) cache.ListerWatcher {
 
 // told notes how a request ended, and returns its error. One that asked for what is too old says nothing: a list follows.
 func (s *source) told(ctx context.Context, err error) error {
+	if apierrors.IsNotFound(err) {
+		err = fmt.Errorf("%w: the CRDs are missing: proxyfleet crds | kubectl apply --server-side -f -", err)
+	}
 	if ctx.Err() == nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-		s.trouble.told(ctx, err)
+		s.trouble.told(ctx, s.what, err)
 	}
 	return err
 }
@@ -79,7 +81,7 @@ func (s *source) ready() error {
 	if s.informer.HasSynced() {
 		return nil
 	}
-	if err := s.trouble.last(); err != nil {
+	if err := s.trouble.last(s.what); err != nil {
 		return fmt.Errorf("%s cannot be read: %w", s.what, err)
 	}
 	return fmt.Errorf("%s are not read yet", s.what)

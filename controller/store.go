@@ -89,7 +89,7 @@ func (s *Store) follow() error {
 	var err error
 	c := sourceConfig{what: "Proxies", client: s.proxies, resource: "proxies", namespace: s.cfg.Namespace, example: &wire{}, keep: keepObject,
 		indexers: cache.Indexers{bySecret: func(item any) ([]string, error) { return item.(*object).secrets(), nil }},
-		timeout:  s.cfg.Timeout, log: s.cfg.Logger}
+		timeout:  s.cfg.Timeout, trouble: newTrouble(s.cfg.Logger, "Proxies and Secrets")}
 	if s.objects, err = newSource(c); err != nil {
 		return err
 	}
