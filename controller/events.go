@@ -3,6 +3,8 @@ package controller
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -64,13 +66,19 @@ func (e *events) tell(was, now *object) {
 // news is what an Event says.
 type news struct{ kind, reason, message string }
 
-// newsOf compares two statuses.
+// newsOf compares two statuses. A condition that says no more than the phase is no news beside it.
 func newsOf(was, now proxy.Status) []news {
 	var all []news
 	for _, c := range now.Conditions {
 		old, _ := was.Condition(c.Type)
-		if c.Status == proxy.False && c.Reason != "" && (old.Status != c.Status || old.Reason != c.Reason) {
+		began := c.Status == proxy.False && c.Reason != "" && (old.Status != c.Status || old.Reason != c.Reason)
+		switch doubt := doubtOf(c); {
+		case began && c.Message != "":
 			all = append(all, news{kindOf(c), c.Reason, fmt.Sprintf("%s: %s", c.Type, c.Message)})
+		case began && c.Reason != string(now.Phase):
+			all = append(all, news{kindOf(c), c.Reason, "it is not " + string(c.Type)})
+		case doubt != "" && doubt != doubtOf(old):
+			all = append(all, news{corev1.EventTypeWarning, doubt, fmt.Sprintf("%s: %s", c.Type, c.Message)})
 		}
 	}
 	if was.Phase != now.Phase && now.Phase != "" {
@@ -86,6 +94,27 @@ func newsOf(was, now proxy.Status) []news {
 	}
 	return all
 }
+
+// inTurn opens what the condition says of a proxy that is to be replaced, and waits as it should.
+const inTurn = "replacement waits for its turn"
+
+// doubtOf is the reason of what Provisioned says of an instance that is there, and not as it is declared: the word that
+// opens its message, or that of an edit which is not applied. It is "" where there is nothing to say.
+func doubtOf(c proxy.Condition) string {
+	if c.Type != proxy.Provisioned || c.Status != proxy.True || c.Message == "" || strings.HasPrefix(c.Message, inTurn) {
+		return ""
+	}
+	edit, refused := strings.CutPrefix(c.Message, "the edit is not applied: ")
+	if word, _, _ := strings.Cut(edit, ": "); reasonWord.MatchString(word) {
+		return word
+	}
+	if refused {
+		return "EditNotApplied"
+	}
+	return "NotAsDeclared"
+}
+
+var reasonWord = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
 // kindOf says whether a condition that is False is a trouble. While an instance comes or goes it is not.
 func kindOf(c proxy.Condition) string {

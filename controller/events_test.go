@@ -22,6 +22,7 @@ func statusWith(phase proxy.Phase, of proxy.ConditionType, is proxy.ConditionSta
 
 func TestNews(t *testing.T) {
 	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
+	const refused = `the edit is not applied: UnknownProvider: no provider "clouds" is configured`
 	for _, c := range []struct {
 		name     string
 		was, now proxy.Status
@@ -40,6 +41,24 @@ func TestNews(t *testing.T) {
 		{"another reason", statusWith(proxy.Pending, proxy.Provisioned, proxy.False, "QuotaExceeded", "full"),
 			statusWith(proxy.Failed, proxy.Provisioned, proxy.False, "PermanentError", "no such type"),
 			[]news{{warning, "PermanentError", "Provisioned: no such type"}, {warning, "Failed", "it is Failed, and was Pending"}}},
+		{"a start that goes well", proxy.Status{}, statusWith(proxy.Provisioning, proxy.Provisioned, proxy.False, "Provisioning", ""),
+			[]news{{normal, "Provisioning", "it is Provisioning"}}},
+		{"a trouble without a message", statusWith(proxy.Ready, proxy.Provisioned, proxy.True, "Created", ""),
+			statusWith(proxy.Pending, proxy.Provisioned, proxy.False, "InstanceGone", ""),
+			[]news{{warning, "InstanceGone", "it is not Provisioned"}, {normal, "Pending", "it is Pending, and was Ready"}}},
+		{"an edit is refused", statusWith(proxy.Ready, proxy.Provisioned, proxy.True, "Created", ""),
+			statusWith(proxy.Ready, proxy.Provisioned, proxy.True, "Created", refused),
+			[]news{{warning, "UnknownProvider", "Provisioned: " + refused}}},
+		{"an edit is refused without a word", statusWith(proxy.Ready, proxy.Provisioned, proxy.True, "Created", ""),
+			statusWith(proxy.Ready, proxy.Provisioned, proxy.True, "Created", "the edit is not applied: no way"),
+			[]news{{warning, "EditNotApplied", "Provisioned: the edit is not applied: no way"}}},
+		{"it is refused still", statusWith(proxy.Ready, proxy.Provisioned, proxy.True, "Created", refused+"!"),
+			statusWith(proxy.Ready, proxy.Provisioned, proxy.True, "Created", refused), nil},
+		{"it stays, and its provider fails", statusWith(proxy.Ready, proxy.Provisioned, proxy.True, "Created", ""),
+			statusWith(proxy.Ready, proxy.Provisioned, proxy.True, "Created", "dial: refused"),
+			[]news{{warning, "NotAsDeclared", "Provisioned: dial: refused"}}},
+		{"it waits for its turn", statusWith(proxy.Ready, proxy.Provisioned, proxy.True, "Created", ""),
+			statusWith(proxy.Ready, proxy.Provisioned, proxy.True, "Created", "replacement waits for its turn: 1 of at most 1"), nil},
 		{"it is well again", statusWith(proxy.Unhealthy, proxy.Healthy, proxy.False, "ProbeFailed", "a"),
 			statusWith(proxy.Ready, proxy.Healthy, proxy.True, "ProbeSucceeded", ""), []news{{normal, "Ready", "it is Ready, and was Unhealthy"}}},
 	} {
