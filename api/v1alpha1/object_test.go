@@ -138,16 +138,17 @@ func (s *server) quotesNoPassword(t *testing.T) {
 func (s *server) showsColumns(t *testing.T) {
 	p := s.create(t, document("seen", json.RawMessage(`{"provider": "lab"}`)))
 	if _, err := s.patch(t, p, map[string]any{"status": proxy.Status{Phase: proxy.Ready, LatencyMillis: 87,
-		Conditions: []proxy.Condition{{Type: proxy.Healthy, Status: proxy.True}, {Type: proxy.Provisioned, Status: proxy.False}},
+		Conditions: []proxy.Condition{{Type: proxy.Healthy, Status: proxy.True}, {Type: proxy.Provisioned, Status: proxy.False, Message: "booting"}},
 		Instance:   proxy.Instance{Host: "192.0.2.7"}}}, "status"); err != nil {
 		t.Fatal(err)
 	}
 	s.createHealth(t)
 	for kind, want := range map[string][]string{
-		"proxies": {"NAME PHASE PROVIDER IP LATENCY HEALTHY AGE", "seen Ready lab 192.0.2.7 87 True"},
-		"ph":      {"NAME TYPE READY TARGETS LAST CHECK AGE", "lab kvm False 1/2 150m"},
+		"proxies":               {"NAME PHASE PROVIDER IP LATENCY HEALTHY AGE", "seen Ready lab 192.0.2.7 87 True"},
+		"proxies --output=wide": {"HEALTHY AGE MESSAGE", " booting"},
+		"ph":                    {"NAME TYPE READY TARGETS LAST CHECK AGE", "lab kvm False 1/2 150m"},
 	} {
-		out, err := s.Kubectl(t.Context(), "get", kind)
+		out, err := s.Kubectl(t.Context(), append([]string{"get"}, strings.Fields(kind)...)...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 // +kubebuilder:printcolumn:name=Latency,type=integer,JSONPath=`.status.latencyMillis`,description="In milliseconds, of the last probe that was reported."
 // +kubebuilder:printcolumn:name=Healthy,type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].status`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name=Message,type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Provisioned")].message`,description="What the instance waits for or lacks."
 
 // Proxy is one forward proxy of a fleet.
 type Proxy struct {
