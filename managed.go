@@ -296,6 +296,10 @@ func (p *pass) absent(ctx context.Context, w wish, prov provider.Provider, settl
 			return p.await(prov), nil
 		}
 	}
+	if !settled && p.provisioned().Reason == ReasonReplacing {
+		until := p.s.Instance.Planned.Std().Add(delays(prov).Settle)
+		p.lacks(ReasonReplacing, fmt.Sprintf("waits until %v, when no earlier create can take effect any more", proxy.At(until)))
+	}
 	if !settled {
 		return Result{After: p.Intervals.ProvisioningPoll}, nil
 	}
@@ -311,7 +315,7 @@ func (p *pass) forget(ctx context.Context, failed bool) Result {
 		Retry: last.Retry, Asked: last.Asked}
 	switch {
 	case failed || last.Incarnation == "":
-	case last.Retiring != "":
+	case last.Retiring != "" || p.provisioned().Reason == ReasonReplacing:
 		p.lacks(ReasonReplacing, "")
 	default:
 		p.lacks(ReasonInstanceGone, "")

@@ -602,6 +602,13 @@ func TestAbsent(t *testing.T) {
 		e.CreateFailed = true
 		return e
 	}
+	replacing := func(p *proxy.Proxy) {
+		p.Status.Phase = proxy.Replacing
+		is(&p.Status, t0.Add(-time.Minute), proxy.Provisioned, proxy.False, ReasonReplacing, "")
+	}
+	waits := func(until time.Time) string {
+		return fmt.Sprintf("waits until %v, when no earlier create can take effect any more", proxy.At(until))
+	}
 	settledAtOnce := func(w *world) { w.reconciler.Providers["cloud"] = delayed{w.cloud, provider.Delays{Call: time.Minute}} }
 	runRows(t, []row{
 		{
@@ -702,6 +709,30 @@ func TestAbsent(t *testing.T) {
 			calls:  []string{"get cloud/a", "status Replacing Replacing"},
 			change: forgotten,
 			after:  time.Second,
+		},
+		{
+			name:   "settled, taken out before it ever served: it is no loss",
+			record: running(5*time.Minute, replacing, otherPort),
+			calls:  []string{"get cloud/a", "status Replacing Replacing"},
+			change: forgotten,
+			after:  time.Second,
+		},
+		{
+			name:   "one second before it is settled, taken out: what it waits for is said",
+			record: running(5*time.Minute-time.Second, replacing, otherPort),
+			calls:  []string{"get cloud/a", "status Replacing Replacing"},
+			change: func(s *proxy.Status) {
+				becomes(s, proxy.Replacing, proxy.False, ReasonReplacing, waits(t0.Add(time.Second)))
+			},
+			after: 5 * time.Second,
+		},
+		{
+			name: "and said once",
+			record: running(5*time.Minute-2*time.Second, replacing, otherPort, func(p *proxy.Proxy) {
+				is(&p.Status, t0, proxy.Provisioned, proxy.False, ReasonReplacing, waits(t0.Add(2*time.Second)))
+			}),
+			calls: []string{"get cloud/a"},
+			after: 5 * time.Second,
 		},
 		{
 			name:   "one second before it is settled",
