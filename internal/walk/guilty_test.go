@@ -56,8 +56,8 @@ var mutants = []struct {
 	places   int    // where old stands; 0: one
 }{
 	{"no finalizer", "reconciler.go", "case !p.p.Finalizer:", "case false:", "calm", 0},
-	{"no intent before Create", "managed.go", "	p.lacks(ReasonProvisioning, \"\")\n	return p.commit(ctx)",
-		"	p.lacks(ReasonProvisioning, \"\")\n	return nil", "calm", 0},
+	{"no intent before Create", "managed.go", "		p.lacks(ReasonProvisioning, \"\")\n	}\n	return p.commit(ctx)",
+		"		p.lacks(ReasonProvisioning, \"\")\n	}\n	return nil", "calm", 0},
 	{"Create without a deadline", "managed.go", "context.WithDeadline(ctx, planned.Add(delays(w.provider).Call))",
 		"context.WithDeadline(ctx, planned.Add(time.Hour))", "rough, two leaders", 0},
 	{"one token for all attempts", "managed.go", "digest([]string{p.p.UID, p.p.Version})", "digest([]string{p.p.UID, w.hash})", "rough", 0},
