@@ -134,7 +134,7 @@ func TestRoutes(t *testing.T) {
 			name: "no match", target: "POST /v1/leases", body: `{}`,
 			refuse: &lease.NoMatch{Considered: 10, AtCapacity: 1, InCooldown: 2, Unhealthy: 3, Eligible: 4, RetryAfter: 1500 * time.Millisecond},
 			status: 409,
-			want: `{"error":"no_match","message":"no proxy is free: of 10 that match, 3 unhealthy, 1 at capacity, 2 in cooldown, 4 eligible",` +
+			want: `{"error":"no_match","message":"no proxy is free: of 10 that match, 3 not ready, 1 at capacity, 2 in cooldown, 4 eligible",` +
 				`"considered":10,"atCapacity":1,"inCooldown":2,"unhealthy":3,"eligible":4,"retryAfterSeconds":2}`,
 			headers: map[string]string{"Retry-After": "2"},
 		},

@@ -28,7 +28,7 @@ func (e *NoMatch) Error() string {
 	if e.Considered == 0 {
 		return "lease: no proxy matches the selector"
 	}
-	return fmt.Sprintf("lease: no proxy is free: of %d that match, %d unhealthy, %d at capacity, %d in cooldown, %d eligible",
+	return fmt.Sprintf("lease: no proxy is free: of %d that match, %d not ready, %d at capacity, %d in cooldown, %d eligible",
 		e.Considered, e.Unhealthy, e.AtCapacity, e.InCooldown, e.Eligible)
 }
 

@@ -585,7 +585,7 @@ func TestNoMatchError(t *testing.T) {
 		{lease.NoMatch{}, "lease: no proxy matches the selector"},
 		{
 			lease.NoMatch{Considered: 10, Unhealthy: 1, AtCapacity: 2, InCooldown: 3, Eligible: 4},
-			"lease: no proxy is free: of 10 that match, 1 unhealthy, 2 at capacity, 3 in cooldown, 4 eligible",
+			"lease: no proxy is free: of 10 that match, 1 not ready, 2 at capacity, 3 in cooldown, 4 eligible",
 		},
 	} {
 		if got := fmt.Sprint(&row.err); got != row.want {

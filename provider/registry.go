@@ -82,7 +82,7 @@ func Open(configs []Config, constructors map[string]Constructor, env Environment
 			err = errors.Join(err, errors.New("name: another provider has it already"))
 		}
 		if err != nil {
-			problems = append(problems, problem(i, c, err))
+			problems = append(problems, newProblem(i, c, err))
 		}
 		providers[c.Name] = p
 	}
@@ -99,13 +99,23 @@ func open(c Config, constructors map[string]Constructor, env Environment) (Provi
 	return constructors[c.Type](env.of(c.Name), c.Config)
 }
 
-// problem says which provider of the configuration has it, by name or else by place.
-func problem(i int, c Config, err error) error {
-	if c.Name == "" {
-		return fmt.Errorf("providers[%d]: %w", i, err)
-	}
-	return fmt.Errorf("provider %q: %w", c.Name, err)
+// problem is what is wrong with one provider of the configuration. Each line of it says with which.
+type problem struct {
+	of  string
+	err error
 }
+
+// newProblem names the provider by its name or else by its place.
+func newProblem(i int, c Config, err error) error {
+	if c.Name == "" {
+		return problem{fmt.Sprintf("providers[%d]: ", i), err}
+	}
+	return problem{fmt.Sprintf("provider %q: ", c.Name), err}
+}
+
+func (p problem) Error() string { return p.of + strings.ReplaceAll(p.err.Error(), "\n", "\n"+p.of) }
+
+func (p problem) Unwrap() error { return p.err }
 
 func (c Config) validate(constructors map[string]Constructor) error {
 	var problems []error

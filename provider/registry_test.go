@@ -94,7 +94,7 @@ func TestOpenRefuses(t *testing.T) {
 		{
 			"all at once",
 			[]provider.Config{{Name: "one", Type: "bad"}, {Name: "one", Type: "no", MaxInstances: -2}, {Name: "-", Type: "good"}},
-			[]string{`provider "one": config.host`, `provider "one": type: "no"`, "-2 is negative", "another provider has it", `provider "-": name:`},
+			[]string{`provider "one": config.host`, `provider "one": type: "no"`, `provider "one": maxInstances: -2 is negative`, `provider "one": name: another provider has it`, `provider "-": name:`},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

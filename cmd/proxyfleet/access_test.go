@@ -60,9 +60,9 @@ func TestTokenAndTLS(t *testing.T) {
 	}
 	wants(get(), 1, "--ca-file names the certificates to trust")
 	wants(get("--ca-file", p.path("cert.pem")), 1, "(401 unauthorized): give it by --token-file or PROXYFLEET_TOKEN")
-	wants(get("--ca-file", p.path("cert.pem"), "--token-file", p.path("token")), 0, "No proxies found.")
+	wants(get("--ca-file", p.path("cert.pem"), "--token-file", p.path("token")), 0, "No proxies found in namespace default; -A lists those of all.")
 	t.Setenv("PROXYFLEET_TOKEN", "a-token")
-	wants(get("--ca-file", p.path("cert.pem")), 0, "No proxies found.")
+	wants(get("--ca-file", p.path("cert.pem")), 0, "No proxies found in namespace default; -A lists those of all.")
 	t.Setenv("PROXYFLEET_TOKEN", "")
 	wants(get("--ca-file", p.path("cert.pem")), 1, "PROXYFLEET_TOKEN is set but empty")
 	t.Setenv("PROXYFLEET_SERVER", s.url)
@@ -71,7 +71,7 @@ func TestTokenAndTLS(t *testing.T) {
 	}
 
 	p.writeCertificate()
-	wants(get("--ca-file", p.path("cert.pem"), "--token-file", p.path("token")), 0, "No proxies found.")
+	wants(get("--ca-file", p.path("cert.pem"), "--token-file", p.path("token")), 0, "No proxies found in namespace default; -A lists those of all.")
 	if err := os.WriteFile(p.path("cert.pem"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func TestQuickstart(t *testing.T) {
 		}
 	}
 	r := f.cli("lease", "acquire", "--target", "shop")
-	if r.code != 1 || r.stdout != "" || !strings.Contains(r.stderr, "of 3 that match, 0 are unhealthy, 0 at capacity, 3 in cooldown and 0 eligible; try again in ") {
+	if r.code != 1 || r.stdout != "" || !strings.Contains(r.stderr, "of 3 that match, 0 are not ready, 0 at capacity, 3 in cooldown and 0 eligible; try again in ") {
 		t.Errorf("with all proxies cooling, lease acquire: %+v", r)
 	}
 

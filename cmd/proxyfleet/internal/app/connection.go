@@ -105,7 +105,7 @@ func refusal(none *lease.NoMatch) string {
 	if none.Considered == 0 {
 		return "no proxy matches the selector; \"proxyfleet get proxies\" shows those that there are"
 	}
-	said := fmt.Sprintf("no proxy is free: of %d that match, %d are unhealthy, %d at capacity, %d in cooldown and %d eligible",
+	said := fmt.Sprintf("no proxy is free: of %d that match, %d are not ready, %d at capacity, %d in cooldown and %d eligible",
 		none.Considered, none.Unhealthy, none.AtCapacity, none.InCooldown, none.Eligible)
 	if none.RetryAfter > 0 {
 		said += "; try again in " + shortDuration(none.RetryAfter)

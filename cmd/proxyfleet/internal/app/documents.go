@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -52,12 +53,19 @@ func (d *documents) load(types map[string]ProviderType) (*manifest.Set, map[stri
 		return nil, nil, err
 	}
 	c := configuration(set)
-	if err := checkIdentity(c, types); err != nil {
+	fleet, unnamed := c.FleetID, checkIdentity(c, types)
+	if unnamed != nil {
+		fleet = notKnown
+	}
+	providers, err := openProviders(c, types, provider.Environment{Fleet: fleet, StateDir: d.providerDir()})
+	if err := errors.Join(unnamed, err); err != nil {
 		return nil, nil, err
 	}
-	providers, err := openProviders(c, types, provider.Environment{Fleet: c.FleetID, StateDir: d.providerDir()})
-	return set, providers, err
+	return set, providers, nil
 }
+
+// notKnown stands for the identity of a fleet in providers that are to be looked at only.
+const notKnown = "not-known-yet"
 
 // configuration returns that of a set, or an empty one where no document holds it.
 func configuration(set *manifest.Set) *manifest.Configuration {

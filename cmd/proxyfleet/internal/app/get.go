@@ -54,8 +54,11 @@ func newGetProxies(c *connection) *cobra.Command {
 					return err
 				case output == asJSON:
 					return printJSON(cmd.OutOrStdout(), proxyList{append([]client.Proxy{}, proxies...), len(proxies)})
-				case len(proxies) == 0:
+				case len(proxies) == 0 && all:
 					fmt.Fprintln(cmd.ErrOrStderr(), "No proxies found.")
+					return nil
+				case len(proxies) == 0:
+					fmt.Fprintf(cmd.ErrOrStderr(), "No proxies found in namespace %s; -A lists those of all.\n", namespace.name)
 					return nil
 				}
 				return printProxies(cmd.OutOrStdout(), proxies, all)

@@ -76,7 +76,7 @@ func (o *runOptions) loadConfiguration(types map[string]ProviderType) (*manifest
 	}
 	c := configuration(set)
 	// These are to be looked at only, and what the identity is may be for the cluster to say.
-	_, err = openProviders(c, types, provider.Environment{Fleet: cmp.Or(o.cluster.fleetID, c.FleetID, "not-known-yet")})
+	_, err = openProviders(c, types, provider.Environment{Fleet: cmp.Or(o.cluster.fleetID, c.FleetID, notKnown)})
 	return c, err
 }
 
@@ -104,6 +104,9 @@ func (o *clusterOptions) locate() (location, error) {
 	rules.ExplicitPath = o.kubeconfig
 	outside := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil)
 	config, err := outside.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return location{}, errors.New("--kubernetes: no cluster was found: this process is not in one, and neither --kubeconfig nor KUBECONFIG names a file that says where one is")
+	}
 	if err != nil {
 		return location{}, fmt.Errorf("--kubernetes: no cluster was found: %w", err)
 	}

@@ -70,6 +70,16 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// Where nothing says which cluster is meant, the words are those of this program.
+func TestNoClusterIsFound(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	const want = "--kubernetes: no cluster was found: this process is not in one, and neither --kubeconfig nor KUBECONFIG names a file that says where one is"
+	if _, err := (&clusterOptions{}).locate(); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // certify writes a certificate for loopback, and its key.
 func certify(t *testing.T, cert, key string) {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -119,7 +120,8 @@ func (o *runOptions) open(ctx context.Context, types map[string]ProviderType, lo
 
 func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	o.documents.addFlags(flags)
-	flags.Lookup("file").Usage += ", except with --kubernetes"
+	file := flags.Lookup("file")
+	file.Usage = strings.Replace(file.Usage, "(required)", "(required without --kubernetes)", 1)
 	flags.StringVar(&o.leases, "leases", "", "`FILE` of leases and cooldowns (default: the state file's name with the extension .leases.db)")
 	flags.IntVar(&o.allowDelete, "allow-delete", 0, "`N` proxies may vanish from the documents at the start (default: 3, or a fifth of them)")
 	positive(flags, &o.documentsPoll, "documents-poll", time.Second, "polling interval of the files; a change is applied when two find the same")

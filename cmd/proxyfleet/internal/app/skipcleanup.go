@@ -30,7 +30,7 @@ good. It takes effect once the proxy is deleted. What is left of the instance is
 				}
 				when := "is forgotten"
 				if !p.Deleting {
-					when = "will be forgotten when its document is gone"
+					when = "will be forgotten once it is deleted"
 				}
 				instance := "it has no instance"
 				if p.InstanceID != "" {
