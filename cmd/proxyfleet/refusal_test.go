@@ -18,6 +18,8 @@ func TestRefusals(t *testing.T) {
 	ok := p.configuration() + "---\n" + login("a")
 	with := func(document string) string { return ok + "---\n" + document }
 	proxy := func(more string) string { return with(declared{name: "one", more: more}.String()) }
+	const lasting = "apiVersion: crawl.example.com/v1alpha1\nkind: FleetConfiguration\nproviders:\n" +
+		"- {name: here, type: example, config: {url: 'http://127.0.0.1:1', zones: [a]}}\n"
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +63,7 @@ func TestRefusals(t *testing.T) {
 		{name: "attributes that are no strings", document: proxy("attributes: {region: 1}"), want: "spec.attributes.region: must be a string"},
 		{name: "unknown type of provider", document: strings.Replace(ok, "type: local", "type: lokal", 1), want: `provider "here": type: "lokal" is not known; the types are example, gcp, kvm, kvm2, local, pod`},
 		{name: "unknown field of a provider", document: strings.Replace(ok, "addresses:", "adresses:", 1), want: "config.adresses: there is no such field"},
-		{name: "no identity for what lasts", document: strings.Replace(ok, "type: local", "type: example", 1), want: `fleetID is required: instances of provider "here" outlive this process`},
+		{name: "no identity for what lasts", document: lasting, want: `fleetID is required: instances of provider "here" outlive this process`},
 		{name: "identity of another fleet", document: strings.Replace(ok, "kind: FleetConfiguration", "kind: FleetConfiguration\nfleetID: other", 1),
 			args: []string{"run", "-f", "{file}", "--state", "{dir}/other.db"}, want: `belongs to fleet "`},
 

@@ -54,13 +54,13 @@ func running() []loss {
 // starting are losses of rights that show in a replica that starts.
 func starting() []loss {
 	leftover := (*installation).leftover
-	const lease, kept = "the Lease of the leader cannot be read or written", "results of checks that are made no more could not be removed"
+	const lease, kept = "the Lease proxyfleet/", "results of checks that are made no more could not be removed"
 	return []loss{
 		{"get namespaces", nil, says("no --fleet-id is given, and namespace proxyfleet, from which one would be made, cannot be read")},
-		{"list proxies", nil, says(`"objects cannot be read`, `"Proxies"`)},
-		{"watch proxies", nil, says(`"objects cannot be read`, `"Proxies"`)},
-		{"list secrets", nil, says(`"objects cannot be read`, `"Secrets labelled `)},
-		{"watch secrets", nil, says(`"objects cannot be read`, `"Secrets labelled `)},
+		{"list proxies", nil, says(`"requests to the API server fail`, `"Proxies"`)},
+		{"watch proxies", nil, says(`"requests to the API server fail`, `"Proxies"`)},
+		{"list secrets", nil, says(`"requests to the API server fail`, `"Secrets labelled `)},
+		{"watch secrets", nil, says(`"requests to the API server fail`, `"Secrets labelled `)},
 		{"get leases", nil, says(lease)},
 		{"create leases", nil, says(lease)},
 		{"update leases", nil, says(lease)},
