@@ -5,9 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,6 +35,10 @@ func TestMain(m *testing.M) {
 			if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PROXYFLEET_") || strings.HasPrefix(name, "OTEL_") {
 				_ = os.Unsetenv(name)
 			}
+		}
+		flag.Parse()
+		if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue { // most tests wait most of the time
+			_ = parallel.Value.Set(strconv.Itoa(max(6, runtime.GOMAXPROCS(0))))
 		}
 		os.Exit(m.Run())
 	}
