@@ -205,19 +205,20 @@ func TestElectorSlept(t *testing.T) {
 	c := stand(t, a)
 	until(t, "it leads", c.leads.Load)
 	leases := c.leases.Leases("crawl")
-	lease, err := leases.Get(t.Context(), newLease(t), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	other := "b:1_other"
-	lease.Spec.HolderIdentity = &other
-	if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	until(t, "another one holds the Lease", func() bool { // it may be renewed meanwhile, once
+		lease, err := leases.Get(t.Context(), newLease(t), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease.Spec.HolderIdentity = &other
+		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
+		return err == nil
+	})
 	if err := c.end(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	lease, err = leases.Get(t.Context(), newLease(t), metav1.GetOptions{})
+	lease, err := leases.Get(t.Context(), newLease(t), metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != other {
 		t.Errorf("the Lease of the other one is %+v, %v", lease.Spec, err)
 	}

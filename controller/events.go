@@ -72,27 +72,39 @@ func newsOf(was, now proxy.Status) []news {
 	for _, c := range now.Conditions {
 		old, _ := was.Condition(c.Type)
 		began := c.Status == proxy.False && c.Reason != "" && (old.Status != c.Status || old.Reason != c.Reason)
-		switch doubt := doubtOf(c); {
-		case began && c.Message != "":
-			all = append(all, news{kindOf(c), c.Reason, fmt.Sprintf("%s: %s", c.Type, c.Message)})
-		case began && c.Reason != string(now.Phase):
-			all = append(all, news{kindOf(c), c.Reason, "it is not " + string(c.Type)})
-		case doubt != "" && doubt != doubtOf(old):
-			all = append(all, news{corev1.EventTypeWarning, doubt, fmt.Sprintf("%s: %s", c.Type, c.Message)})
+		said := c.Message != "" || c.Reason != string(now.Phase)
+		if began && said {
+			all = append(all, news{kindOf(c), c.Reason, lack(c)})
+		}
+		if doubt := doubtOf(c); doubt != "" && doubt != doubtOf(old) {
+			all = append(all, news{corev1.EventTypeWarning, doubt, lack(c)})
 		}
 	}
 	if was.Phase != now.Phase && now.Phase != "" {
-		kind := corev1.EventTypeNormal
-		if now.Phase == proxy.Failed || now.Phase == proxy.Unhealthy {
-			kind = corev1.EventTypeWarning
-		}
-		message := "it is " + string(now.Phase)
-		if was.Phase != "" {
-			message += ", and was " + string(was.Phase)
-		}
-		all = append(all, news{kind, string(now.Phase), message})
+		all = append(all, turned(was.Phase, now.Phase))
 	}
 	return all
+}
+
+// turned tells of another phase.
+func turned(was, now proxy.Phase) news {
+	kind := corev1.EventTypeNormal
+	if now == proxy.Failed || now == proxy.Unhealthy {
+		kind = corev1.EventTypeWarning
+	}
+	message := "it is " + string(now)
+	if was != "" {
+		message += ", and was " + string(was)
+	}
+	return news{kind, string(now), message}
+}
+
+// lack says in words what a condition does.
+func lack(c proxy.Condition) string {
+	if c.Message == "" {
+		return "it is not " + string(c.Type)
+	}
+	return fmt.Sprintf("%s: %s", c.Type, c.Message)
 }
 
 // inTurn opens what the condition says of a proxy that is to be replaced, and waits as it should.

@@ -32,19 +32,28 @@ func (t *trouble) told(ctx context.Context, about string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	was, down := t.errs[about], t.down()
-	if delete(t.errs, about); err != nil {
-		t.errs[about] = err
+	if err == nil {
+		delete(t.errs, about)
+		t.ended(ctx, about, was)
+		return
 	}
-	const fail, succeed = "requests to the API server fail, and are made again", "requests to the API server succeed again"
+	t.errs[about] = err
+	const fail = "requests to the API server fail, and are made again"
 	switch {
 	case unreached(err) && !down:
 		t.log.WarnContext(ctx, fail, "about", t.all, "err", brief(err))
-	case unreached(err):
-	case err != nil && (was == nil || unreached(was) || apierrors.ReasonForError(was) != apierrors.ReasonForError(err)):
+	case !unreached(err) && (was == nil || unreached(was) || apierrors.ReasonForError(was) != apierrors.ReasonForError(err)):
 		t.log.WarnContext(ctx, fail, "about", about, "err", err)
-	case err == nil && unreached(was) && !t.down():
+	}
+}
+
+// ended logs the end of a failure, if there was one.
+func (t *trouble) ended(ctx context.Context, about string, was error) {
+	const succeed = "requests to the API server succeed again"
+	switch {
+	case unreached(was) && !t.down():
 		t.log.InfoContext(ctx, succeed, "about", t.all)
-	case err == nil && was != nil && !unreached(was):
+	case was != nil && !unreached(was):
 		t.log.InfoContext(ctx, succeed, "about", about)
 	}
 }
