@@ -42,7 +42,7 @@ func Example() {
 		}
 	}
 	// Output:
-	// lease: no proxy is free: of 1 that match, 0 unhealthy, 1 at capacity, 0 in cooldown, 0 eligible
+	// lease: no proxy is free: of 1 that match, 0 not ready, 1 at capacity, 0 in cooldown, 0 eligible
 	// proxyfleet_lease_requests_total{outcome="at_capacity"} 1
 	// proxyfleet_lease_requests_total{outcome="granted"} 1
 	// proxyfleet_leases_active 1

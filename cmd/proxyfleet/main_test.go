@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		}
 		flag.Parse()
 		if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue { // most tests wait most of the time
-			_ = parallel.Value.Set(strconv.Itoa(max(6, runtime.GOMAXPROCS(0))))
+			_ = parallel.Value.Set(strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
 		}
 		os.Exit(m.Run())
 	}

@@ -137,8 +137,7 @@ func (i *installation) without(l loss, replica func(*testing.T) *server) {
 	defer func() {
 		i.grant(shipped)
 		i.await(l.right, true)
-		i.kubectl("delete", "proxies,secrets", "--all")
-		i.kubectl("delete", "events", "--all")
+		i.clear()
 	}()
 	begun := time.Now()
 	if l.do != nil {
@@ -153,6 +152,17 @@ func (i *installation) without(l loss, replica func(*testing.T) *server) {
 			return "nothing of it was denied, but " + strings.Join(words(denied), ", ")
 		}
 		return ""
+	})
+}
+
+// clear deletes all that was declared. A pod that was deleted while the API server had no time is removed as the collector of
+// pods would do it, which does not run here.
+func (i *installation) clear() {
+	i.Helper()
+	i.kubectl("delete", "proxies,secrets,events", "--all", "--wait=false")
+	eventually(i.T, func() string {
+		i.kubectl("delete", "pods", "--namespace=proxies", "--field-selector=status.phase=Pending", "--force", "--grace-period=0")
+		return i.kubectl("get", "proxies,secrets", "--output=name")
 	})
 }
 
