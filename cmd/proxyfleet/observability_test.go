@@ -125,9 +125,14 @@ func (w *watched) crawl(s *server) {
 	}
 }
 
-// leaveOrphans makes instances with the mark of the fleet that belong to no proxy.
+// leaveOrphans makes instances with the mark of the fleet that belong to no proxy. No sweep sees some of them only: until they are
+// all old enough, there is no list.
 func (w *watched) leaveOrphans(n int) {
 	w.t.Helper()
+	if err := w.cloud.Inject(cloud.Fault{Op: "list", Status: http.StatusServiceUnavailable, Times: 1000}); err != nil {
+		w.t.Fatal(err)
+	}
+	defer w.cloud.Heal()
 	config := fmt.Appendf(nil, `{"url": %q, "zones": ["a"]}`, w.url)
 	p, err := examplecloud.New(provider.Environment{Fleet: "watched"}, config)
 	if err != nil {
@@ -140,6 +145,7 @@ func (w *watched) leaveOrphans(n int) {
 			w.t.Fatal(err)
 		}
 	}
+	<-time.After(3 * time.Second)
 }
 
 // dashboardQueries are those of all panels, with Grafana's variables filled in.

@@ -145,6 +145,7 @@ func (i *installation) without(l loss, replica func(*testing.T) *server) {
 	}
 	s := replica(i.T)
 	eventually(i.T, func() string {
+		i.collect()
 		if what := l.seen(i, s); what != "" {
 			return what
 		}
@@ -155,15 +156,29 @@ func (i *installation) without(l loss, replica func(*testing.T) *server) {
 	})
 }
 
-// clear deletes all that was declared. A pod that was deleted while the API server had no time is removed as the collector of
-// pods would do it, which does not run here.
+// clear deletes all that was declared.
 func (i *installation) clear() {
 	i.Helper()
 	i.kubectl("delete", "proxies,secrets,events", "--all", "--wait=false")
 	eventually(i.T, func() string {
-		i.kubectl("delete", "pods", "--namespace=proxies", "--field-selector=status.phase=Pending", "--force", "--grace-period=0")
+		i.collect()
 		return i.kubectl("get", "proxies,secrets", "--output=name")
 	})
+}
+
+// collect removes pods that the API server has deleted by half, for want of time. Elsewhere a controller does so, which does not
+// run here.
+func (i *installation) collect() {
+	i.Helper()
+	pods, err := i.admin.CoreV1().Pods("proxies").List(i.Context(), metav1.ListOptions{})
+	if err != nil {
+		i.Fatal(err)
+	}
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp != nil {
+			_ = i.admin.CoreV1().Pods("proxies").Delete(i.Context(), p.Name, *metav1.NewPreconditionDeleteOptions(string(p.UID)))
+		}
+	}
 }
 
 func words(rights map[right]bool) []string {
