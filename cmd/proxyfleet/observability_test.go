@@ -145,7 +145,7 @@ func (w *watched) leaveOrphans(n int) {
 			w.t.Fatal(err)
 		}
 	}
-	<-time.After(3 * time.Second)
+	<-time.After(3 * time.Second) // longer than --gc-min-age, by the clocks of two processes: nothing tells that something is old
 }
 
 // dashboardQueries are those of all panels, with Grafana's variables filled in.
