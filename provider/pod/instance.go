@@ -85,6 +85,8 @@ func terminating(pod *corev1.Pod, now time.Time) condition {
 	case now.Sub(due) < overdue:
 	case len(pod.Finalizers) > 0:
 		c.reason, c.message = heldByFinalizer, "the pod has finalizers: "+strings.Join(pod.Finalizers, ", ")
+	case pod.Spec.NodeName == "":
+		c.message = "the pod is on no node, and the API server has deleted it by half; its controller manager removes such pods, or delete it with --force"
 	default:
 		c.reason = nodeLost
 		c.message = fmt.Sprintf("node %q has not confirmed since %s that the pod has ended; if the node is gone for good, delete its Node, "+
