@@ -109,7 +109,8 @@ func (m *reign) newWay() *way {
 	return &way{Relay: relay, kubeconfig: kubeconfig}
 }
 
-// begin declares all proxies, starts both replicas, and waits until each proxy is Ready.
+// begin declares all proxies, starts both replicas, and waits until each proxy is Ready, and until no answer of the cloud is so old
+// that what nobody touches has yet to start in it.
 func (m *reign) begin() {
 	m.t.Helper()
 	m.apply(login("0"))
@@ -128,6 +129,14 @@ func (m *reign) begin() {
 			m.still[name] = m.instance(p.UID).ID
 		}
 	}
+	eventually(m.t, func() string {
+		for name := range m.still {
+			if i := m.instance(m.uids[name]); time.Since(i.Running) < lag {
+				return name + " has only just started"
+			}
+		}
+		return ""
+	})
 	m.founder, _ = m.leader()
 	m.watch()
 	for _, w := range m.ways {

@@ -116,10 +116,13 @@ func (w *world) launch(args ...string) *server {
 		"--drain-timeout", "500ms", "--gc-interval", "300ms", "--gc-min-age", "300ms"}, args...)...)
 }
 
+// lag is how old an answer of a cloud that is unreliable can be.
+const lag = time.Second
+
 // stormy makes the cloud unreliable, each time in another way.
 func (w *world) stormy() {
 	err := w.cloud.SetConditions(cloud.Conditions{
-		LagMillis: 1000, Probability: 0.3, Seed: w.random.Uint64(),
+		LagMillis: int(lag.Milliseconds()), Probability: 0.3, Seed: w.random.Uint64(),
 		Faults: []cloud.Fault{
 			{Status: 500}, {Status: 503, RetryAfterSeconds: 1}, {LoseAnswer: true}, {AnswerDelayMillis: 1000},
 			{Op: "create", EffectDelayMillis: 1500}, {Op: "create", EffectDelayMillis: 1500, LoseAnswer: true},
