@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -166,7 +165,7 @@ func (m *reign) requests(since time.Time) map[string]int {
 	return counts
 }
 
-// contended has somebody else write each proxy as fast as it goes, while proxies are declared, moved and deleted.
+// contended has somebody else write each proxy all the time, while proxies are declared, moved and deleted.
 func (m *reign) contended() {
 	begun := time.Now()
 	ctx, stop := context.WithCancel(m.t.Context())
@@ -176,6 +175,7 @@ func (m *reign) contended() {
 			for n := 0; ctx.Err() == nil; n++ {
 				body := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/count":"%d"}}}`, n)
 				_, _ = m.at("proxies").Patch(ctx, name, apitypes.MergePatchType, body, metav1.PatchOptions{}) // it may be gone
+				<-time.After(10 * time.Millisecond)                                                           // others want to be served, too
 			}
 		})
 	}
@@ -258,14 +258,10 @@ func (m *reign) crowd() {
 	if number("KILLS", 0) > 100 {
 		externals, managed = 1000, 200
 	}
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	_ = closed.Close()
 	begun := time.Now()
 	m.declareMany(externals, func(n int) string {
-		return external(fmt.Sprintf("crowd-e%d", n), "http", closed.Addr().String(), "", "") + "  healthCheck: {interval: 10m, failureThreshold: 1}\n"
+		return external(fmt.Sprintf("crowd-e%d", n), "http", "127.0.0.1:1", "", "") + // nobody listens there
+			"  healthCheck: {interval: 10m, failureThreshold: 1}\n"
 	})
 	m.declareMany(managed, func(n int) string {
 		return declared{name: fmt.Sprintf("crowd-m%d", n), provider: "toy", more: "placement: {zone: a}"}.String()
@@ -288,7 +284,7 @@ func (m *reign) crowd() {
 	})
 	m.t.Logf("%d proxies that exist and %d that are made, declared and probed in %v: %v", externals, managed, time.Since(begun).Round(time.Second), m.requests(begun))
 	begun = time.Now()
-	err = m.at("proxies").DeleteCollection(m.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "crowd"})
+	err := m.at("proxies").DeleteCollection(m.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "crowd"})
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -374,8 +370,11 @@ func (m *reign) otherUIDs() {
 	if !strings.Contains(leader.log.String(), "garbage collection is braked") {
 		m.t.Error("the log does not say that instances are held back")
 	}
-	if r := follower.cli("gc", "--allow", "toy", "--max", fmt.Sprint(count)); r.code != 0 || !strings.Contains(r.stdout, fmt.Sprintf("%d deleted", count)) {
+	if r := follower.cli("gc", "--allow", "toy", "--max", fmt.Sprint(count)); r.code != 0 {
 		m.t.Errorf("as many are allowed as would go: %+v", r)
 	}
 	eventually(m.t, m.unowned)
+	if n := strings.Count(leader.log.String(), "deleting an instance that no record holds"); n != count { // by this sweep, or the next by itself
+		m.t.Errorf("%d instances were deleted, want %d", n, count)
+	}
 }

@@ -100,12 +100,7 @@ func daemon(t *testing.T, debianPackage, path string, args []string, config stri
 		}
 		t.Skipf("install the package %s to run this test: %v", debianPackage, err)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
+	address := freeAddress()
 	_, port, _ := net.SplitHostPort(address)
 	file, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {

@@ -195,21 +195,27 @@ func (w *world) instance(uid string) *cloud.Instance {
 
 // checkUndeclared holds the fleet to it that what it has forgotten is gone. It asks for nothing that is declared.
 func (w *world) checkUndeclared(s *server) {
+	known := w.known(s)
+	for name, p := range w.proxies {
+		if i := w.instance(w.uids[name]); !p.declared && !known[name] && i != nil && !w.known(s)[name] { // it may have become known just now
+			w.t.Fatalf("%s is deleted, and its instance is there: %+v", name, i)
+		}
+	}
+}
+
+// known are the names of the proxies that a fleet has.
+func (w *world) known(s *server) map[string]bool {
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	all, err := s.client.ListProxies(ctx, client.Filter{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	known := map[string]bool{}
+	names := map[string]bool{}
 	for _, p := range all {
-		known[p.Name] = true
+		names[p.Name] = true
 	}
-	for name, p := range w.proxies {
-		if i := w.instance(w.uids[name]); !p.declared && !known[name] && i != nil {
-			w.t.Fatalf("%s is deleted, and its instance is there: %+v", name, i)
-		}
-	}
+	return names
 }
 
 // judge looks through all that ever was for two instances of a proxy at one time.

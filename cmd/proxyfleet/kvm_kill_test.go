@@ -69,7 +69,7 @@ func killedVMsAt(t *testing.T, kind string, making, removing []killPoint) {
 	}
 	t.Cleanup(relay.Close)
 	sent := make(chan struct{}, 1)
-	v.images = []vmImage{v.image("blank", blank, "bios", halfAnImage(blank, sent))}
+	v.images = []vmImage{v.image("blank", blank, "bios", halfAnImage(blank, sent, nil))}
 	var machines []vm
 	another := func() {
 		machines = append(machines, vm{name: fmt.Sprintf("proxy-%d", len(machines)), kind: kind, image: "blank"})
@@ -103,8 +103,8 @@ func killedVMsAt(t *testing.T, kind string, making, removing []killPoint) {
 	}
 }
 
-// halfAnImage serves a half of it and no more, and tells when it has.
-func halfAnImage(content []byte, half chan<- struct{}) http.HandlerFunc {
+// halfAnImage serves a half of it, tells when it has, and then serves a byte now and then, so that it does not stall, until it is to.
+func halfAnImage(content []byte, half chan<- struct{}, stall <-chan struct{}) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(content)))
 		_, _ = w.Write(content[:len(content)/2])
@@ -113,7 +113,18 @@ func halfAnImage(content []byte, half chan<- struct{}) http.HandlerFunc {
 		case half <- struct{}{}:
 		default:
 		}
-		<-r.Context().Done()
+		for {
+			select {
+			case <-time.After(20 * time.Second):
+				_, _ = w.Write([]byte{0})
+				w.(http.Flusher).Flush()
+			case <-stall:
+				<-r.Context().Done()
+				return
+			case <-r.Context().Done():
+				return
+			}
+		}
 	}
 }
 

@@ -215,7 +215,7 @@ func (v *vms) starts(host int, domain string) string {
 // crawl leases a proxy by its name and uses it as a crawler would.
 func (v *vms) crawl(s *server, name string) {
 	v.t.Helper()
-	granted, err := s.client.Acquire(v.t.Context(), lease.Request{Selector: map[string]string{"name": name}})
+	granted, err := s.client.Acquire(v.t.Context(), lease.Request{Selector: map[string]string{"name": name}, Wait: 30 * time.Second}) // the store hears of it a moment later
 	if err != nil {
 		v.t.Fatalf("a lease of %s: %v", name, err)
 	}

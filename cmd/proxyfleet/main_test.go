@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds whatever a test waits for. It is for machines that have other things to do.
-const patience = 90 * time.Second
+const patience = 4 * time.Minute
 
 // eventually asks until the answer is "", which is what is missing, and fails the test when patience is at its end.
 func eventually(t *testing.T, missing func() string) {

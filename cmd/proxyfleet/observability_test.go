@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -205,7 +206,7 @@ scrape_configs:
 			t.Fatal(err)
 		}
 	}
-	address := freeAddress(t)
+	address := freeAddress()
 	log := new(journal)
 	cmd := exec.CommandContext(t.Context(), "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yaml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
@@ -223,14 +224,15 @@ scrape_configs:
 	return &prometheus{t: t, url: "http://" + address}
 }
 
-// freeAddress is one that nobody listens on, for Prometheus does not say which it took.
-func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// freeAddress is one that nobody listens on, for programs that do not say which they took. Its port is below those that Linux gives
+// to whoever takes any, so that nobody comes in between.
+func freeAddress() string {
+	for {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 31100+rand.IntN(1600))); err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // await waits until a query returns something.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/proxyfleet/fleet/lease"
 )
@@ -13,6 +14,15 @@ func TestLeasePolicy(t *testing.T) {
 	p.write("fleet.yaml", p.configuration(), login("pw"), declared{name: "a"}.String(), declared{name: "b"}.String(), declared{name: "c"}.String())
 	s := p.start("--lease-policy", "spread")
 	s.await(3, "Ready")
+	all, err := s.client.Acquire(t.Context(), lease.Request{Count: 3, Wait: 30 * time.Second}) // the store hears of them a moment later
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range all.Leases {
+		if err := s.client.Release(t.Context(), l.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
 	seen := map[string]int{}
 	for range 6 {
 		granted, err := s.client.Acquire(t.Context(), lease.Request{})

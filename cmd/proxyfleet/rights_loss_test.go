@@ -19,6 +19,8 @@ import (
 // loss is what becomes of a fleet without one of its rights.
 type loss struct {
 	right right
+	// first is done while the right is still there; nil if nothing has to be.
+	first func(*installation)
 	// do makes what the right is needed for; nil if the replica needs it by itself.
 	do func(*installation)
 	// seen returns "" when somebody who looks sees what is broken.
@@ -29,20 +31,21 @@ type loss struct {
 func running() []loss {
 	one := func(i *installation) { i.declare("one") }
 	return []loss{
-		{"patch proxies", one, func(i *installation, _ *server) string { return i.nothingMade("{.metadata.finalizers}") }},
-		{"patch proxies/status", one, func(i *installation, _ *server) string { return i.nothingMade("{.status.phase}") }},
-		{"create pods", one, forbidden},
-		{"get pods", one, forbidden},
-		{"patch pods", one, forbidden},
-		{"create secrets of pods", one, forbidden},
-		{"delete pods", func(i *installation) {
-			i.declare("one")
-			i.awaitMade("one")
-			i.kubectl("delete", "proxy", "one", "--wait=false")
-		}, forbidden},
-		{"create events", func(i *installation) { i.complain(1) }, func(i *installation, _ *server) string { return cmp.Diff("", i.complaints()) }},
-		{"patch events", func(i *installation) { i.complain(2) }, func(i *installation, _ *server) string { return cmp.Diff("1", i.complaints()) }},
-		{"get proxies", nil, func(i *installation, _ *server) string {
+		{"patch proxies", nil, one, func(i *installation, _ *server) string { return i.nothingMade("{.metadata.finalizers}") }},
+		{"patch proxies/status", nil, one, func(i *installation, _ *server) string { return i.nothingMade("{.status.phase}") }},
+		{"create pods", nil, one, forbidden},
+		{"get pods", nil, one, forbidden},
+		{"patch pods", nil, one, forbidden},
+		{"create secrets of pods", nil, one, forbidden},
+		{
+			right: "delete pods",
+			first: func(i *installation) { one(i); i.awaitMade("one") },
+			do:    func(i *installation) { i.kubectl("delete", "proxy", "one", "--wait=false") },
+			seen:  forbidden,
+		},
+		{"create events", nil, func(i *installation) { i.complain(1) }, func(i *installation, _ *server) string { return cmp.Diff("", i.complaints()) }},
+		{"patch events", nil, func(i *installation) { i.complain(2) }, func(i *installation, _ *server) string { return cmp.Diff("1", i.complaints()) }},
+		{"get proxies", nil, nil, func(i *installation, _ *server) string {
 			if err := i.forgotten(i.kubeconfig); err == nil || errors.Is(err, proxy.ErrNotFound) {
 				return "a write to a proxy that is gone is told from one that is forbidden"
 			}
@@ -56,20 +59,20 @@ func starting() []loss {
 	leftover := (*installation).leftover
 	const lease, kept = "the Lease proxyfleet/", "results of checks that are made no more could not be removed"
 	return []loss{
-		{"get namespaces", nil, says("no --fleet-id is given, and namespace proxyfleet, from which one would be made, cannot be read")},
-		{"list proxies", nil, says(`"requests to the API server fail`, `"Proxies"`)},
-		{"watch proxies", nil, says(`"requests to the API server fail`, `"Proxies"`)},
-		{"list secrets", nil, says(`"requests to the API server fail`, `"Secrets labelled `)},
-		{"watch secrets", nil, says(`"requests to the API server fail`, `"Secrets labelled `)},
-		{"get leases", nil, says(lease)},
-		{"create leases", nil, says(lease)},
-		{"update leases", nil, says(lease)},
-		{"list providerhealths", leftover, says(kept)},
-		{"delete providerhealths", leftover, says(kept)},
-		{"get providerhealths", nil, shows("")},
-		{"create providerhealths", nil, shows("")},
-		{"patch providerhealths/status", nil, shows("pods/")},
-		{"list pods", nil, shows("pods/0/1")},
+		{"get namespaces", nil, nil, says("no --fleet-id is given, and namespace proxyfleet, from which one would be made, cannot be read")},
+		{"list proxies", nil, nil, says(`"requests to the API server fail`, `"Proxies"`)},
+		{"watch proxies", nil, nil, says(`"requests to the API server fail`, `"Proxies"`)},
+		{"list secrets", nil, nil, says(`"requests to the API server fail`, `"Secrets labelled `)},
+		{"watch secrets", nil, nil, says(`"requests to the API server fail`, `"Secrets labelled `)},
+		{"get leases", nil, nil, says(lease)},
+		{"create leases", nil, nil, says(lease)},
+		{"update leases", nil, nil, says(lease)},
+		{"list providerhealths", nil, leftover, says(kept)},
+		{"delete providerhealths", nil, leftover, says(kept)},
+		{"get providerhealths", nil, nil, shows("")},
+		{"create providerhealths", nil, nil, shows("")},
+		{"patch providerhealths/status", nil, nil, shows("pods/")},
+		{"list pods", nil, nil, shows("pods/0/1")},
 	}
 }
 
@@ -131,6 +134,9 @@ func (i *installation) withoutEach() {
 
 func (i *installation) without(l loss, replica func(*testing.T) *server) {
 	i.kubectl("delete", "providerhealths", "--all")
+	if l.first != nil {
+		l.first(i)
+	}
 	shipped := i.roles()
 	i.grant(shipped.without(l.right))
 	i.await(l.right, false)

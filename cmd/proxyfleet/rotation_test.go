@@ -19,7 +19,7 @@ func TestRotatedSecret(t *testing.T) {
 		documents = append(documents, declared{name: fmt.Sprintf("p%d", n)}.String())
 	}
 	p.write("fleet.yaml", documents...)
-	s := p.start()
+	s := p.start("--drain-timeout", "1m") // a crawl through one that goes is not cut off
 	s.await(fleetSize, "Ready")
 	before := p.incarnations()
 

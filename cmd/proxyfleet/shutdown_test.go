@@ -77,6 +77,7 @@ func awaitEnding(s *server) {
 
 func TestTerminatedFleetAnswersFirst(t *testing.T) {
 	s := startEmpty(t)
+	ready(s)
 	request := newHalfRequest(t, s)
 	s.signal(syscall.SIGTERM)
 	awaitEnding(s)
@@ -116,10 +117,10 @@ func TestTerminatedFleetStopsItsSweep(t *testing.T) {
 }
 
 func TestTerminatedFleetWaitsOnlySoLong(t *testing.T) {
-	s := startEmpty(t, "--shutdown-timeout", "1s")
+	s := startEmpty(t, "--shutdown-timeout", "10s")
 	newHalfRequest(t, s)
 	s.signal(syscall.SIGTERM)
-	if state := s.wait(); state.ExitCode() != 0 || s.log.find("requests were cut off: they took too long to end", "drain") != "500ms" {
+	if state := s.wait(); state.ExitCode() != 0 || s.log.find("requests were cut off: they took too long to end", "drain") != "5s" {
 		t.Errorf("the fleet ended with %v", state)
 	}
 }

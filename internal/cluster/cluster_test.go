@@ -193,9 +193,7 @@ func TestTwoAtOnce(t *testing.T) {
 		t.Errorf("the next page: %v", err)
 	}
 	one.stop()
-	if left := leftovers(t, one.slot); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
+	nothingLeft(t, one.slot)
 	one.Close()
 	kubectl(t, other, "get", "namespaces")
 }

@@ -7,7 +7,23 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
+
+// nothingLeft makes sure that a cluster has left nothing but what is about to end.
+func nothingLeft(t *testing.T, s *slot) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(50 * time.Millisecond) {
+		left := leftovers(t, s)
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("left: %q", left)
+			return
+		}
+	}
+}
 
 // leftovers finds what there still is of a cluster besides files: processes, mounts, network, control groups.
 func leftovers(t *testing.T, s *slot) []string {

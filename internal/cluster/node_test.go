@@ -107,9 +107,7 @@ func TestNode(t *testing.T) {
 		t.Error("a second node has started")
 	}
 	c.stop()
-	if left := leftovers(t, c.slot); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
+	nothingLeft(t, c.slot)
 	if after := kernelSettings(t); after != before {
 		t.Errorf("the kernel had %s and has %s", before, after)
 	}
@@ -134,7 +132,7 @@ func podIsProxy(t *testing.T, c *Cluster) {
 	defer server.Close()
 
 	proxy := &url.URL{Scheme: "http", Host: net.JoinHostPort(address, "3128")}
-	get := func(target string) string {
+	get := func(target string) (string, error) {
 		roots := c.authority.tls().RootCAs
 		client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
 			Proxy: http.ProxyURL(proxy), TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}, DisableKeepAlives: true,
@@ -145,21 +143,21 @@ func podIsProxy(t *testing.T, c *Cluster) {
 		}
 		response, err := client.Do(request)
 		if err != nil {
-			t.Error(err)
-			return ""
+			return "", err
 		}
 		defer response.Body.Close()
 		body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-		if err != nil {
-			t.Error(err)
+		return string(body), err
+	}
+	var got string
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(got, "squid"); got, err = get(server.URL) { // it runs, and may not listen yet
+		if time.Now().After(deadline) {
+			t.Fatalf("this process: %q, %v", got, err)
 		}
-		return string(body)
+		<-time.After(50 * time.Millisecond)
 	}
-	if got := get(server.URL); !strings.Contains(got, "squid") {
-		t.Errorf("this process: %q", got)
-	}
-	if got := get("https://10.96.0.1/version"); !strings.Contains(got, "gitVersion") {
-		t.Errorf("the API server: %q", got)
+	if got, err := get("https://10.96.0.1/version"); !strings.Contains(got, "gitVersion") {
+		t.Errorf("the API server: %q, %v", got, err)
 	}
 }
 

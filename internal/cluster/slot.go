@@ -20,7 +20,7 @@ type slot struct {
 
 const (
 	slots        = 250
-	firstPort    = 20000
+	firstPort    = 30000
 	portsPerSlot = 4
 )
 

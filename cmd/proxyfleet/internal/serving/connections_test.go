@@ -1,10 +1,14 @@
 package serving_test
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,22 +27,38 @@ func TestMaxConnections(t *testing.T) {
 	go func() {
 		ended <- s.Run(ctx, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { paths <- r.URL.Path }))
 	}()
-	first, second := &http.Transport{}, &http.Transport{}
-	ask := func(by *http.Transport, path string) {
-		answer, err := (&http.Client{Transport: by, Timeout: time.Minute}).Get(s.URL() + path)
+	first, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = first.SetDeadline(time.Now().Add(time.Minute))
+	answers := bufio.NewReader(first)
+	ask := func() {
+		if _, err := io.WriteString(first, "GET /first HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+	}
+	ask()
+	served := make(chan struct{})
+	second := &http.Transport{}
+	go func() {
+		defer close(served)
+		answer, err := (&http.Client{Transport: second, Timeout: time.Minute}).Get(s.URL() + "/second")
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		answer.Body.Close()
-	}
-	ask(first, "/first")
-	served := make(chan struct{})
-	go func() { defer close(served); ask(second, "/second") }()
+	}()
 	for range 50 {
-		ask(first, "/first")
+		ask()
 	}
-	first.CloseIdleConnections()
+	first.Close()
 	<-served
 	second.CloseIdleConnections()
 	end()
