@@ -416,7 +416,7 @@ func TestAPIServerIsDown(t *testing.T) {
 	way, d := newLink(t, cfg), people(t, cfg)
 	p := d.declare(t, key("a"), external())
 	log := &lines{}
-	s, _ := runStore(t, Config{REST: way.rest, Timeout: 2 * time.Second, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	s, _ := runStore(t, Config{REST: way.rest, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	o := observe(t, s)
 	o.sees(t, key("a"))
 

@@ -41,7 +41,7 @@ type candidate struct {
 
 func short(cfg *rest.Config, name, address string) ElectorConfig {
 	return ElectorConfig{REST: cfg, Namespace: "crawl", Name: name, Address: address,
-		LeaseDuration: 3 * time.Second, RenewDeadline: 1500 * time.Millisecond, RetryPeriod: 100 * time.Millisecond}
+		LeaseDuration: 6 * time.Second, RenewDeadline: 3 * time.Second, RetryPeriod: 100 * time.Millisecond}
 }
 
 func stand(t *testing.T, cfg ElectorConfig) *candidate {
@@ -119,7 +119,7 @@ func TestElectorHandsOver(t *testing.T) {
 		t.Errorf("Run: %v", err)
 	}
 	until(t, "the second one leads", second.leads.Load)
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("the second one leads after %v", took)
 	}
 	knows(t, second, "10.0.0.2:8090", true)
@@ -154,6 +154,7 @@ func isCutOff(t *testing.T, cut, mend func(*link)) {
 	other := stand(t, short(cfg, newLease(t), "10.0.0.2:8090"))
 	knows(t, other, "10.0.0.1:8090", false)
 
+	terms := cutOff.terms.Load()
 	cut(way)
 	until(t, "the other one leads", other.leads.Load)
 	began := time.Now()
@@ -161,7 +162,7 @@ func isCutOff(t *testing.T, cut, mend func(*link)) {
 	if lost == nil {
 		t.Fatal("the other one leads, and the first one still does")
 	}
-	if ahead := began.Sub(*lost); ahead < time.Second { // LeaseDuration less RenewDeadline is 1.5s
+	if ahead := began.Sub(*lost); ahead < time.Second { // LeaseDuration less RenewDeadline is 3s
 		t.Errorf("the first one ended only %v before the other one began", ahead)
 	}
 	knows(t, cutOff, "", false)
@@ -171,8 +172,8 @@ func isCutOff(t *testing.T, cut, mend func(*link)) {
 	knows(t, cutOff, "10.0.0.2:8090", false)
 	other.stop()
 	until(t, "the first one leads again", cutOff.leads.Load)
-	if n := cutOff.terms.Load(); n != 2 {
-		t.Errorf("the first one had %d terms, want 2", n)
+	if n := cutOff.terms.Load(); n != terms+1 {
+		t.Errorf("the first one had %d terms, and %d before it was cut off", n, terms)
 	}
 }
 

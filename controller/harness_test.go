@@ -172,7 +172,7 @@ func runStore(t testing.TB, cfg Config) (s *Store, stop func()) {
 // until waits until something is so.
 func until(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(2 * time.Minute) // the waits of a reflector grow to one minute
 	for wait := time.Millisecond; !so(); wait = min(2*wait, 50*time.Millisecond) {
 		select {
 		case <-deadline:

@@ -137,7 +137,7 @@ func TestHostilePeers(t *testing.T) {
 			t.Parallel()
 			one := through(t, c.scheme, serve(t, c.does), c.url)
 			if c.party == health.PartyTimeout {
-				one.Timeout = 300 * time.Millisecond
+				one.Timeout = time.Second
 			}
 			if strings.HasSuffix(name, "login") {
 				one = withLogin(one, testUser, testPassword)

@@ -503,7 +503,7 @@ func TestWhoFailed(t *testing.T) {
 			var log bytes.Buffer
 			c := leasehttp.Config{Store: store, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 			if test.timeout {
-				c.Timeout = 300 * time.Millisecond
+				c.Timeout = time.Second
 			}
 			if test.distrust {
 				c.Base = &http.Transport{}

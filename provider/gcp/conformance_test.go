@@ -28,6 +28,9 @@ func start(t testing.TB, c gcptest.Config) (*gcptest.Server, string) {
 }
 
 // open makes the provider of a fleet over a cloud, with fields that differ from the usual ones.
+// unhurried has an answer serve for longer than a test takes.
+var unhurried = map[string]any{"settle": "5m"}
+
 func open(t testing.TB, fleet, url string, fields map[string]any) provider.Provider {
 	t.Helper()
 	return opened(t, provider.Environment{Fleet: fleet}, url, fields)

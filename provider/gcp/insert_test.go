@@ -118,7 +118,7 @@ func TestAnInsertThatHasEndedIsNotAskedForAgain(t *testing.T) {
 // After a restart one list of a zone serves all who miss something there, and asks for no field that has no index.
 func TestLostOperationsAreFoundByOneList(t *testing.T) {
 	cloud, url := start(t, gcptest.Config{})
-	p := open(t, "f", url, nil)
+	p := open(t, "f", url, unhurried)
 	var all []provider.Request
 	for n := range 20 {
 		r := named("us-central1-a", fmt.Sprint("u", n))
@@ -128,7 +128,7 @@ func TestLostOperationsAreFoundByOneList(t *testing.T) {
 		}
 		all = append(all, r)
 	}
-	p = open(t, "f", url, nil)
+	p = open(t, "f", url, unhurried)
 	for _, r := range all {
 		tellsFailure(t, p, r, provider.Error{Class: provider.ErrQuotaExceeded, Reason: "QuotaExceeded", CreateFailed: true}, "")
 	}

@@ -62,7 +62,7 @@ func TestListOfManyPages(t *testing.T) {
 // A zone that cannot be reached makes a list an error that names it. What is there elsewhere is still seen one by one.
 func TestListWithAnUnreachableZone(t *testing.T) {
 	cloud, url := start(t, gcptest.Config{})
-	p := open(t, "f", url, nil)
+	p := open(t, "f", url, unhurried)
 	here, there := named("us-central1-a", "u"), named("europe-west1-b", "v")
 	for _, r := range []provider.Request{here, there} {
 		plant(cloud, r)
@@ -169,7 +169,7 @@ func slowList(t *testing.T, cloud *gcptest.Server, lag time.Duration) string {
 // One list stands for many requests, and what is gone is always asked for.
 func TestManyAreSeenByOneList(t *testing.T) {
 	cloud, url := start(t, gcptest.Config{})
-	p := open(t, "f", url, nil)
+	p := open(t, "f", url, unhurried)
 	var all []provider.Request
 	for n := range 100 {
 		r := named("us-central1-a", fmt.Sprint("u", n))

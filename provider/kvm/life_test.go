@@ -29,7 +29,7 @@ func TestDiskFull(t *testing.T) {
 	defer func() {
 		_, _ = bed.Exec(context.WithoutCancel(t.Context()), "rm", "-f", "/var/lib/libvirt/images/fleet/ballast")
 	}()
-	libvirttest.Await(t, 2*time.Minute, "the machine is paused", func() (_ bool, err error) {
+	libvirttest.Await(t, 5*time.Minute, "the machine is paused", func() (_ bool, err error) {
 		in, err = p.Get(t.Context(), libvirttest.RefOf(in))
 		return in.State == provider.Stopped, fmt.Errorf("%s %s: %w", in.State, in.Reason, err)
 	})

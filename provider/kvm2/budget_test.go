@@ -53,7 +53,7 @@ func TestOverruns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := longBudgets()
-			*c.of(&b) = 2 * time.Second
+			*c.of(&b) = 4 * time.Second
 			p := opened(t, d.Config(t), b)
 			first := libvirttest.Made(t, p, driverRequest("uid-first")) // so that the image is there
 			d.Once(c.procedure, hypervisor.Swallow)
@@ -61,7 +61,7 @@ func TestOverruns(t *testing.T) {
 			defer cancel()
 			_, err := p.Create(ctx, driverRequest("uid-2"))
 			wantFailure(t, err, provider.ErrTransient, provider.Timeout)
-			if err == nil || !strings.Contains(err.Error(), name+": no answer came within 2s") {
+			if err == nil || !strings.Contains(err.Error(), name+": no answer came within 4s") {
 				t.Errorf("the message does not say what gave no answer: %v", err)
 			}
 			second := libvirttest.Made(t, p, driverRequest("uid-2"))
@@ -80,26 +80,27 @@ func TestFrozenLibvirtd(t *testing.T) {
 	bed.WantNothingLeft(t)
 	d := bed.TestDriver(t)
 	b := longBudgets()
-	b.RPC, b.Dial = 3*time.Second, 2*time.Second
+	b.RPC, b.Dial = 5*time.Second, 5*time.Second
 	p := opened(t, d.Config(t), b)
 	in := libvirttest.Made(t, p, driverRequest("uid-1"))
 	ref, dials := libvirttest.RefOf(in), d.Relay.Calls()[hypervisor.ConnectOpen]
 
-	frozen, listing := make(chan struct{}), make(chan struct{})
-	var freeze, list sync.Once
+	getting, listing := make(chan struct{}), make(chan struct{})
+	var get, list sync.Once
 	d.Judge(func(procedure uint32) hypervisor.Verdict {
 		switch procedure {
 		case hypervisor.DomainLookupByName:
-			freeze.Do(func() { signal(t, "STOP"); close(frozen) })
+			get.Do(func() { close(getting) })
 		case hypervisor.ConnectListAllDomains:
 			list.Do(func() { close(listing) })
 		}
 		return hypervisor.Pass
 	})
+	signal(t, "STOP")
 	defer signal(t, "CONT")
 	errs := make(chan error, 1)
 	go func() { _, err := p.Get(t.Context(), ref); errs <- err }()
-	<-frozen
+	<-getting
 	var other error
 	var group sync.WaitGroup
 	group.Go(func() { _, other = p.List(t.Context()) })
@@ -164,10 +165,10 @@ func TestImageBesideCalls(t *testing.T) {
 	}
 	t.Run("too slow", func(t *testing.T) {
 		b := longBudgets()
-		b.Image = 3 * time.Second
+		b.Image = 10 * time.Second
 		p := opened(t, config, b)
 		asked(p)
-		libvirttest.Await(t, 20*time.Second, "the transfer is given up", func() (bool, error) {
+		libvirttest.Await(t, time.Minute, "the transfer is given up", func() (bool, error) {
 			_, err := p.Create(t.Context(), driverRequest("uid-1"))
 			if err != nil {
 				wantFailure(t, err, provider.ErrTransient, libvirt.ImageStalled)
@@ -215,7 +216,7 @@ func TestCheck(t *testing.T) {
 	}
 	d.Once(hypervisor.StoragePoolGetInfo, hypervisor.Swallow)
 	began := time.Now()
-	if v := check(2 * time.Second); v.Ready || v.Reason != provider.Timeout || time.Since(began) > 10*time.Second {
+	if v := check(5 * time.Second); v.Ready || v.Reason != provider.Timeout || time.Since(began) > 20*time.Second {
 		t.Errorf("the check of a silent host is %+v, after %v", v, time.Since(began))
 	}
 	if v := check(20 * time.Second); !v.Ready {

@@ -111,8 +111,8 @@ func hostKey(read func(string) string) string {
 func sshd(t *testing.T, host *hypervisor.Host, setting string) (address string) {
 	t.Helper()
 	config := host.Path("sshd_config_2")
-	shell(t, host, fmt.Sprintf("{ printf '%s\\n'; echo 'Port 2223'; sed 's/^PidFile.*//' %s; echo 'PidFile %s.pid'; } > %s && /usr/sbin/sshd -f %s",
-		setting, host.Path("sshd_config"), config, config, config))
+	shell(t, host, fmt.Sprintf("{ printf '%s\\n'; echo 'Port 2223'; sed 's/^PidFile.*//' %s; echo 'PidFile %s.pid'; } > %s && /usr/sbin/sshd -f %s && until [ -s %s.pid ]; do sleep 0.02; done",
+		setting, host.Path("sshd_config"), config, config, config, config))
 	t.Cleanup(func() { shell(t, host, "kill $(cat "+config+".pid)") })
 	return host.IP + ":2223"
 }

@@ -48,7 +48,7 @@ func RefOf(in provider.Instance) provider.Ref {
 func Made(t testing.TB, p provider.Provider, r provider.Request) provider.Instance {
 	t.Helper()
 	var in provider.Instance
-	Await(t, 2*time.Minute, "the instance is made", func() (_ bool, err error) {
+	Await(t, 5*time.Minute, "the instance is made", func() (_ bool, err error) {
 		in, err = p.Create(t.Context(), r)
 		return err == nil && in.Incarnation != "", fmt.Errorf("%s %s: %w", in.Reason, in.Message, err)
 	})

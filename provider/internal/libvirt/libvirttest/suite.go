@@ -26,6 +26,7 @@ func (b *Bed) Conformance(t *testing.T) {
 			Open:     d.Open,
 			Request:  DriverRequest,
 			Outlives: true,
+			Settle:   time.Minute,
 			Refused: map[string]func(*provider.Request){
 				"placement.zone":        func(r *provider.Request) { r.Placement.Zone = "elsewhere" },
 				"placement.machineType": func(r *provider.Request) { r.Placement.MachineType = "huge" },
@@ -54,7 +55,7 @@ func (b *Bed) ConformanceOverQEMU(t *testing.T, few ...string) {
 			Open:     d.Open,
 			Request:  func() provider.Request { return provider.Request{Port: 3128, CloudInit: secret.New(cloudInit)} },
 			Outlives: true,
-			Settle:   2 * time.Minute,
+			Settle:   5 * time.Minute,
 			Inject:   d.inject,
 		}
 	})
@@ -81,14 +82,14 @@ func (b *Bed) Life(t *testing.T) {
 	target := Serve(t, b.Gateway, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
 
 	in := Made(t, p, Request("fleet-life", "uid-1"))
-	Await(t, 2*time.Minute, "the machine has an address", func() (_ bool, err error) {
+	Await(t, 5*time.Minute, "the machine has an address", func() (_ bool, err error) {
 		in, err = p.Get(t.Context(), RefOf(in))
 		return in.State == provider.Running, fmt.Errorf("%s %s %w", in.State, in.Message, err)
 	})
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: in.Host + ":3128"}), DisableKeepAlives: true,
 	}}
-	Await(t, 2*time.Minute, "its proxy answers", func() (bool, error) {
+	Await(t, 5*time.Minute, "its proxy answers", func() (bool, error) {
 		response, err := client.Get(target) //nolint:noctx // the client has a timeout
 		if err != nil {
 			return false, err
