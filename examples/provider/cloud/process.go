@@ -80,9 +80,13 @@ func (c *Cloud) startProcess(i *Instance, s Spec) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	c.processes[i.ID] = &process{Process: cmd.Process, conf: conf}
+	p := &process{Process: cmd.Process, conf: conf}
+	c.processes[i.ID] = p
 	// It ends with the process, which would stay a zombie if nobody waited for it.
 	go func() { _ = cmd.Wait() }()
+	for !p.alive() && !p.ended() { // the kernel shows a command line a moment after it has begun
+		<-time.After(100 * time.Microsecond)
+	}
 	return nil
 }
 

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -30,20 +32,24 @@ func TestMain(m *testing.M) {
 // command returns the target, ready to be started, on free ports, with the file of its CA.
 func command(t *testing.T, args ...string) (cmd *exec.Cmd, plain, secure, caFile string) {
 	t.Helper()
-	plain, secure, caFile = free(t), free(t), filepath.Join(t.TempDir(), "ca.pem")
+	plain, caFile = free(), filepath.Join(t.TempDir(), "ca.pem")
+	for secure = plain; secure == plain; {
+		secure = free()
+	}
 	cmd = exec.Command(os.Args[0], append([]string{"-http", plain, "-https", secure, "-ca-file", caFile}, args...)...)
 	cmd.Env = append(os.Environ(), asCommand+"=1")
 	return cmd, plain, secure, caFile
 }
 
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// free is an address that nobody listens on. Its port is below those that Linux gives to whoever takes any, so that nobody comes
+// in between.
+func free() string {
+	for {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 31100+rand.IntN(1600))); err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // It serves http and https while the command runs, tells it of a SIGTERM, and ends as it does.
