@@ -101,6 +101,7 @@ func TestFrozenLibvirtd(t *testing.T) {
 	errs := make(chan error, 1)
 	go func() { _, err := p.Get(t.Context(), ref); errs <- err }()
 	<-getting
+	<-time.After(2 * time.Second) // so that it is not the other call whose budget ends first
 	var other error
 	var group sync.WaitGroup
 	group.Go(func() { _, other = p.List(t.Context()) })

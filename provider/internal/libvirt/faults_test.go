@@ -181,7 +181,7 @@ func TestImagesThatDoNotArrive(t *testing.T) {
 			p := open(t, configOf(host, imageServer(t, c.handler), c.sum), policy())
 			_, err := settled(t, p, requestFor("uid-"+c.reason))
 			wantFailure(t, err, c.class, c.reason)
-			eventually(t, 10*time.Second, "nothing of the image is left", func() bool {
+			eventually(t, time.Minute, "nothing of the image is left", func() bool {
 				return on(t, host, "ls", "/var/lib/libvirt/images/fleet") == ""
 			})
 		})
@@ -220,14 +220,14 @@ func TestTransferThatIsCutOff(t *testing.T) {
 	}
 	p := open(t, configOf(host, imageServer(t, slow), sumOf(disk)), policy())
 	r := requestFor("uid-cut")
-	eventually(t, 10*time.Second, "a volume is being written", func() bool {
+	eventually(t, time.Minute, "a volume is being written", func() bool {
 		in, err := p.Create(t.Context(), r)
 		return err == nil && in.Reason == ImageTransfer && strings.Contains(in.Message, "of 1 MiB") &&
 			on(t, host, "ls", "/var/lib/libvirt/images/fleet") != ""
 	})
 	// All connections of the SSH server are cut.
 	shell(t, host, strings.ReplaceAll(cutConnections, "DIR", host.Dir))
-	eventually(t, 20*time.Second, "the failure is told", func() bool {
+	eventually(t, time.Minute, "the failure is told", func() bool {
 		_, err := p.Create(t.Context(), r)
 		e, ok := errors.AsType[*provider.Error](err)
 		return ok && e.Class == provider.ErrTransient && e.Reason == ConnectionLost && strings.Contains(e.Error(), "StorageVolUpload")
@@ -294,7 +294,7 @@ func TestTransfersAtOnce(t *testing.T) {
 		}
 		return in
 	}
-	eventually(t, 10*time.Second, "the slow image is being written", func() bool {
+	eventually(t, time.Minute, "the slow image is being written", func() bool {
 		return strings.Contains(ask(slow).Message, "of 1 MiB") && on(t, host, "ls", "/var/lib/libvirt/images/fleet") != ""
 	})
 	if _, err := settled(t, p, quick); err != nil {
@@ -357,7 +357,7 @@ func TestFrozenLibvirtd(t *testing.T) {
 			if took := time.Since(began); took > 5*time.Second {
 				t.Errorf("two calls of half a second took %v", took)
 			}
-			eventually(t, 10*time.Second, "the calls have let go of their connections while libvirtd is still frozen", func() bool {
+			eventually(t, time.Minute, "the calls have let go of their connections while libvirtd is still frozen", func() bool {
 				return connections(t, host) == 0
 			})
 			shell(t, host, "kill -CONT "+pid)
@@ -369,7 +369,7 @@ func TestFrozenLibvirtd(t *testing.T) {
 	if err := p.Delete(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
-	remove(t, p, requestFor("uid-frozen-2"))
+	removeBegun(t, p, requestFor("uid-frozen-2"))
 }
 
 // What kills a connection fails the calls on it once, and the next ones dial anew.
@@ -390,7 +390,8 @@ func TestConnectionsThatBreak(t *testing.T) {
 				t.Fatal(err)
 			}
 			shell(t, host, strings.ReplaceAll(line, "DIR", host.Dir))
-			eventually(t, 10*time.Second, "Get works again", func() bool {
+			eventually(t, time.Minute, "the connection is broken", func() bool { return connections(t, host) == 0 })
+			eventually(t, time.Minute, "Get works again", func() bool {
 				got, err := p.Get(t.Context(), ref)
 				if err != nil && provider.ClassOf(err) != provider.ErrTransient {
 					t.Errorf("Get: %v", err)
@@ -523,7 +524,7 @@ func TestHalfACreate(t *testing.T) {
 	// As after a kill between define and start.
 	on(t, host, "virsh", "--quiet", "destroy", r.Name)
 	shell(t, host, strings.ReplaceAll(restartLibvirtd, "DIR", host.Dir))
-	eventually(t, 10*time.Second, "the machine is seen", func() bool {
+	eventually(t, time.Minute, "the machine is seen", func() bool {
 		got, err := p.Get(t.Context(), provider.Ref{ID: in.ID, UID: r.Marks.UID})
 		return err == nil && got.State == provider.Stopped && got.Reason == NotStarted
 	})
@@ -565,8 +566,8 @@ func TestFullPool(t *testing.T) {
 }
 
 const (
-	// cutConnections ends the processes of the SSH server that serve somebody.
-	cutConnections = "for p in $(ps -o pid= --ppid $(cat DIR/sshd.pid)); do kill -KILL $(ps -o pid= --ppid $p) $p; done"
+	// cutConnections ends the processes of the SSH server that serve somebody. Those that end meanwhile need no end.
+	cutConnections = "for p in $(ps -o pid= --ppid $(cat DIR/sshd.pid)); do kill -KILL $(ps -o pid= --ppid $p) $p || true; done"
 	// restartLibvirtd ends libvirtd and starts it again.
 	restartLibvirtd = `pid=$(cat DIR/libvirtd.pid); kill $pid; while [ -e DIR/libvirtd.pid ]; do sleep 0.05; done
 		libvirtd --daemon --pid-file DIR/libvirtd.pid; until virsh --quiet uri >/dev/null 2>&1; do sleep 0.05; done`
@@ -581,11 +582,16 @@ const (
 // remove deletes what a request made.
 func remove(t testing.TB, p *Provider, r provider.Request) {
 	t.Helper()
+	if err := p.Delete(context.WithoutCancel(t.Context()), refOf(t, p, r)); err != nil {
+		t.Error(err)
+	}
+}
+
+func refOf(t testing.TB, p *Provider, r provider.Request) provider.Ref {
+	t.Helper()
 	id, err := p.Plan(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Delete(context.WithoutCancel(t.Context()), provider.Ref{ID: id, UID: r.Marks.UID}); err != nil {
-		t.Error(err)
-	}
+	return provider.Ref{ID: id, UID: r.Marks.UID}
 }
