@@ -81,6 +81,7 @@ func TestFrozenLibvirtd(t *testing.T) {
 	d := bed.TestDriver(t)
 	b := longBudgets()
 	b.RPC, b.Dial = 5*time.Second, 5*time.Second
+	d.Fetch(t)
 	p := opened(t, d.Config(t), b)
 	in := libvirttest.Made(t, p, driverRequest("uid-1"))
 	ref, dials := libvirttest.RefOf(in), d.Relay.Calls()[hypervisor.ConnectOpen]

@@ -82,6 +82,18 @@ func (d *Driver) Open(t testing.TB, fleet string) provider.Provider {
 	return d.bed.Open(t, fleet, d.Config(t))
 }
 
+// Fetch has the image arrive, and ends whoever fetched it: the calls that follow are those of who makes them.
+func (d *Driver) Fetch(t *testing.T) {
+	t.Run("the image arrives", func(t *testing.T) {
+		p := d.Open(t, "fleet-image")
+		Run(t, p)
+		in := Made(t, p, Marked(DriverRequest(), "fleet-image", "uid-image"))
+		if err := p.Delete(t.Context(), RefOf(in)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // DriverRequest asks the test driver for a machine. The suite, or [Marked], fills in whose it is.
 func DriverRequest() provider.Request {
 	return provider.Request{

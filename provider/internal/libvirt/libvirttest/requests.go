@@ -12,6 +12,10 @@ import (
 // figures.
 func (b *Bed) Requests(t *testing.T, create int) {
 	d := b.TestDriver(t)
+	ask := func(uid string) provider.Request {
+		return Marked(DriverRequest(), "fleet-count", uid)
+	}
+	d.Fetch(t)
 	p := d.Open(t, "fleet-count")
 	Run(t, p)
 	calls := func() (n int) {
@@ -19,9 +23,6 @@ func (b *Bed) Requests(t *testing.T, create int) {
 			n += count
 		}
 		return n
-	}
-	ask := func(uid string) provider.Request {
-		return Marked(DriverRequest(), "fleet-count", uid)
 	}
 	measure := func(what string, most int, do func() error) {
 		t.Helper()
