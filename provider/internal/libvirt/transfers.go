@@ -30,8 +30,9 @@ func newTransfers(logger *slog.Logger, begin func(HostConfig, Image, uint64) *tr
 	return &transfers{logger: logger, begin: begin, wake: make(chan struct{}, 1), byKey: map[transferKey]*job{}}
 }
 
-// ask says how far a transfer is, and has it begin if need be, for somebody who needs so much room when it has arrived. The error is
-// what the last one failed with; it is told once, and whoever asks again has another one begin. So has who asks for less room, for
+// ask says how far a transfer is, and has it begin if need be, for somebody who needs so much room when it has arrived. What came of
+// the last one is told once, and whoever asks again has another one begin: that it failed, with its error; or that it is complete,
+// for who asks has looked before it was, and will look again. Who asks for less room than one that failed has another one begin, for
 // whom it may not fail.
 func (t *transfers) ask(h HostConfig, i Image, room uint64) (progress string, _ error) {
 	t.mu.Lock()
@@ -40,7 +41,10 @@ func (t *transfers) ask(h HostConfig, i Image, room uint64) (progress string, _ 
 	j, ok := t.byKey[key]
 	if ok && j.ended {
 		delete(t.byKey, key)
-		if j.err != nil && room >= j.transfer.room {
+		switch {
+		case j.err == nil:
+			return j.transfer.progress(), nil
+		case room >= j.transfer.room:
 			return "", j.err
 		}
 		ok = false

@@ -187,6 +187,21 @@ func TestTransferFailsForWhoNeedsAsMuch(t *testing.T) {
 	})
 }
 
+// Who asks when a transfer is complete has looked before it was. Another one begins for who has looked since, and asks again.
+func TestTransferThatIsComplete(t *testing.T) {
+	begun := 0
+	all := newTransfers(slog.New(slog.DiscardHandler), func(HostConfig, Image, uint64) *transfer {
+		begun++
+		return &transfer{}
+	})
+	all.byKey[transferKey{}] = &job{transfer: &transfer{}, ended: true}
+	for want := range 2 {
+		if _, err := all.ask(HostConfig{}, Image{}, 0); err != nil || begun != want {
+			t.Errorf("%d transfers have begun, want %d: %v", begun, want, err)
+		}
+	}
+}
+
 func TestExactReader(t *testing.T) {
 	for size, want := range map[uint64]bool{9: false, 10: true, 11: false} {
 		_, err := io.ReadAll(&exactReader{r: iotest.OneByteReader(strings.NewReader("0123456789")), left: size})
