@@ -47,10 +47,11 @@ func (p *pass) retire(ctx context.Context, got provider.Instance) (Result, error
 	return Result{After: p.Intervals.Requeue}, nil
 }
 
-// drain says until when the open leases of an instance that is out of service are still waited for, if they are.
+// drain says until when the open leases of an instance that is out of service are still waited for, if they are. The reason
+// of the condition may be another one by now: that of a pass which the provider failed.
 func (p *pass) drain(incarnation string) (end time.Time, waits bool) {
 	provisioned := p.provisioned()
-	draining := p.s.Instance.Retiring == incarnation && provisioned.Reason == ReasonReplacing
+	draining := p.s.Instance.Retiring == incarnation && provisioned.Status != proxy.True
 	if !draining || p.Leases == nil {
 		return time.Time{}, false
 	}

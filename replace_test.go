@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -125,6 +126,20 @@ func TestReplace(t *testing.T) {
 			given:  all(has(old), withLeases(1)),
 			calls:  []string{"get cloud/a"},
 			after:  5 * time.Second,
+		},
+		{
+			name: "the pass before could not ask the provider: waited for as before, and until then",
+			record: retiring(time.Minute, otherPort, func(p *proxy.Proxy) {
+				is(&p.Status, t0, proxy.Provisioned, proxy.False, ReasonProviderError, "get: no luck")
+				p.Status.Phase = proxy.Provisioning
+			}),
+			given: all(has(old), withLeases(2)),
+			calls: []string{"get cloud/a", "status Replacing Replacing"},
+			change: func(s *proxy.Status) {
+				drains("2000-01-01T00:04:00Z")(s)
+				s.Phase = proxy.Replacing
+			},
+			after: 5 * time.Second,
 		},
 		{
 			name:   "but no longer than Drain",
@@ -335,6 +350,46 @@ func TestReplace(t *testing.T) {
 			err: errUnresolved,
 		},
 	})
+}
+
+// TestADrainOutlastsFailures: whatever the provider answers in between, an instance that is to be replaced is there for its
+// open leases until the drain ends, which is no later either. Meanwhile the condition says what fails.
+func TestADrainOutlastsFailures(t *testing.T) {
+	for class, reason := range map[provider.Class]string{
+		provider.ErrTransient: ReasonProviderError, provider.ErrPermanent: ReasonPermanentError, provider.ErrQuotaExceeded: ReasonQuotaExceeded,
+	} {
+		t.Run(string(class), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, ready(time.Hour, otherPort))
+				w.reconciler.Leases = leases(1)
+				pass := func(get func(*world)) []string {
+					get(w)
+					_, _ = w.reconcile()
+					return w.journal.take()
+				}
+				works, fails := has(there(provider.Running, "i-1")), getFails(failure("get", class))
+				pass(works)
+				for range 29 {
+					time.Sleep(5 * time.Second)
+					pass(fails)
+					if c, _ := w.record(t).Status.Condition(proxy.Provisioned); c.Reason != reason {
+						t.Errorf("the condition says %s", c.Reason)
+					}
+					time.Sleep(5 * time.Second)
+					if calls := pass(works); slices.Contains(calls, "delete cloud/a i-1") {
+						t.Fatalf("deleted after %v with a lease open", time.Since(t0))
+					}
+					if c, _ := w.record(t).Status.Condition(proxy.Provisioned); c.Reason != ReasonReplacing {
+						t.Errorf("asked again, the condition says %s", c.Reason)
+					}
+				}
+				time.Sleep(5*time.Minute - time.Since(t0))
+				if calls := pass(works); !slices.Contains(calls, "delete cloud/a i-1") {
+					t.Errorf("the drain is over: %q", calls)
+				}
+			})
+		})
+	}
 }
 
 // drains is what a status becomes that waits for open leases.
