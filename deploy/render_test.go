@@ -1,10 +1,12 @@
 package deploy
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // Kustomize and Helm make the same objects, in each of the shapes that documentation speaks of.
@@ -35,7 +37,6 @@ func TestKustomizeAndHelmAgree(t *testing.T) {
 			kustomization: `
 resources: [MODULE/deploy/kubernetes]
 components: [MODULE/deploy/kubernetes/components/tls, MODULE/deploy/kubernetes/components/servicemonitor]
-namespace: proxyfleet
 `,
 			values: []string{"--set", "tls.secretName=proxyfleet-tls,serviceMonitor.enabled=true"},
 		},
@@ -56,6 +57,35 @@ namespace: proxyfleet
 				t.Errorf("objects of the two (-kustomize +helm):\n%s", diff)
 			}
 		})
+	}
+}
+
+// The image has no /tmp and its root cannot be written to, so the pod brings one: in memory, for what is staged there holds secrets,
+// and bounded, for memory it is.
+func TestTemporaryFilesAreInMemory(t *testing.T) {
+	t.Parallel()
+	deployment := parse(t, kustomized(t, "deploy/kubernetes"))["Deployment proxyfleet/proxyfleet"]
+	spec, found, err := unstructured.NestedMap(deployment, "spec", "template", "spec")
+	if !found || err != nil {
+		t.Fatal("no pod template", err)
+	}
+	mounts, _, err := unstructured.NestedSlice(spec["containers"].([]any)[0].(map[string]any), "volumeMounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := func(field string, value any) func(any) bool {
+		return func(item any) bool { return item.(map[string]any)[field] == value }
+	}
+	i := slices.IndexFunc(mounts, is("mountPath", "/tmp"))
+	if i < 0 {
+		t.Fatal("nothing is mounted at /tmp")
+	}
+	mount := mounts[i].(map[string]any)
+	volumes := spec["volumes"].([]any)
+	volume := volumes[slices.IndexFunc(volumes, is("name", mount["name"]))]
+	want := map[string]any{"name": mount["name"], "emptyDir": map[string]any{"medium": "Memory", "sizeLimit": "64Mi"}}
+	if diff := cmp.Diff(want, volume); diff != "" || mount["readOnly"] == true {
+		t.Errorf("mounted as %v is (-want +got):\n%s", mount, diff)
 	}
 }
 
