@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/proxyfleet/fleet/lease"
 )
 
@@ -167,7 +169,7 @@ func (c *crowdCrawler) acquire() {
 		defer time.AfterFunc(time.Duration(c.IntN(6))*time.Second, cancel).Stop()
 	}
 	before := c.before(r.Target)
-	g, err := c.store.Acquire(ctx, r)
+	g, err := c.send(ctx, r)
 	c.inTurn(r, before.began, err == nil)
 	if err == nil {
 		c.granted(r, g, before)
@@ -177,6 +179,39 @@ func (c *crowdCrawler) acquire() {
 	if !none && !errors.Is(err, context.Canceled) || none && time.Since(before.began) != r.Wait {
 		c.Errorf("after %v of %v: %v", time.Since(before.began), r.Wait, err)
 	}
+}
+
+// send sends a request, now and then several times at once with one ID. All attempts that are granted anything get the same.
+func (c *crowdCrawler) send(ctx context.Context, r lease.Request) (lease.Grant, error) {
+	if c.IntN(6) > 0 {
+		return c.store.Acquire(ctx, r)
+	}
+	r.ID = fmt.Sprint(c.session, " ", c.Uint64())
+	attempts := make([]attempt, 2+c.IntN(4))
+	var all sync.WaitGroup
+	for i := range attempts {
+		all.Go(func() { attempts[i].grant, attempts[i].err = c.store.Acquire(ctx, r) })
+	}
+	all.Wait()
+	best := attempts[0]
+	for _, a := range attempts {
+		switch {
+		case a.err != nil:
+		case best.err != nil:
+			best = a
+		default:
+			if d := cmp.Diff(best.grant, a.grant); d != "" {
+				c.Errorf("two attempts got different leases:\n%s", d)
+			}
+		}
+	}
+	return best.grant, best.err
+}
+
+// attempt is what came of a request.
+type attempt struct {
+	grant lease.Grant
+	err   error
 }
 
 // before is what is certain now.

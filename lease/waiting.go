@@ -137,7 +137,9 @@ func (m *Memory) offerTo(p *member, now time.Time) {
 		if q == nil {
 			break
 		}
-		if p.matches(q.selector) && p.isFree(q.target, now) && m.offer(q.head(), now) {
+		w := q.head()
+		if p.matches(q.selector) && p.isFree(q.target, now) && m.offer(w, now) {
+			m.answerOthers(w.request.ID, now)
 			continue
 		}
 		q.lane.queues.drop(q)
@@ -168,7 +170,6 @@ func (m *Memory) offer(w *waiter, now time.Time) bool {
 		return false
 	}
 	m.give(w, a)
-	m.answerOthers(w.request.ID, now)
 	return true
 }
 

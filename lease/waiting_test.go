@@ -251,6 +251,70 @@ func TestWaiting(t *testing.T) {
 				c.Errorf("two leases: %s and %s", x.ID, y.ID)
 			}
 		}},
+		{"a request that is sent many times while it waits is one request, and leaves no trace", func(c crawler, m *lease.Memory, out lease.Lease) {
+			for attempts := 3; attempts <= 5; attempts++ {
+				r := patient
+				r.ID = fmt.Sprint(attempts)
+				var all []*waiting
+				for range attempts {
+					all = append(all, c.waits(c.Context(), r))
+				}
+				c.releases(out)
+				out = c.got(all[0], "a", time.Now())
+				for i, again := range all {
+					if l := c.got(again, "a", time.Now()); l.ID != out.ID {
+						c.Errorf("attempt %d of %d has lease %s, the first has %s", i+1, attempts, l.ID, out.ID)
+					}
+				}
+				alone := c.waits(c.Context(), patient)
+				c.releases(out)
+				out = c.got(alone, "a", time.Now())
+			}
+			c.releases(out)
+			m.Remove("default/a")
+			time.Sleep(2 * window)
+			if n := m.Remembered(); n != 0 {
+				c.Errorf("the store remembers %d things", n)
+			}
+		}},
+		{"all who wait with an ID are told when another request takes it", func(c crawler, m *lease.Memory, out lease.Lease) {
+			r := patient
+			r.ID = "once"
+			var all []*waiting
+			for range 5 {
+				all = append(all, c.waits(c.Context(), r))
+			}
+			c.reports(out, lease.Banned, "")
+			c.releases(out)
+			c.gets(lease.Request{ID: r.ID, Target: "news"}, "a")
+			for i, w := range all {
+				if !w.over() || !errors.Is(w.err, lease.ErrRequestMismatch) {
+					c.Errorf("%d: %v, want %v", i, w.err, lease.ErrRequestMismatch)
+				}
+			}
+			m.Set(proxy("b", 1))
+			c.gets(forShop, "b")
+			alone := c.waits(c.Context(), patient)
+			m.Set(proxy("c", 1))
+			c.got(alone, "c", time.Now())
+		}},
+		{"what is granted to a request all of whose attempts have gone is given back", func(c crawler, _ *lease.Memory, out lease.Lease) {
+			r := patient
+			r.ID = "once"
+			ctx, cancel := context.WithCancel(c.Context())
+			var all []*waiting
+			for range 3 {
+				all = append(all, c.waits(ctx, r))
+			}
+			cancel()
+			c.releases(out) // in the same moment
+			for _, w := range all {
+				if !w.over() || w.err == nil {
+					c.Errorf("a caller that has gone got %v", w.grant)
+				}
+			}
+			c.gets(forShop, "a")
+		}},
 		{"who sent a request again keeps the lease when the first attempt is given up", func(c crawler, m *lease.Memory, out lease.Lease) {
 			r := patient
 			r.ID = "once"
