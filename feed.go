@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/proxyfleet/fleet/health"
@@ -14,8 +15,8 @@ import (
 	"github.com/proxyfleet/fleet/proxy"
 )
 
-// feed tells the health engine what to probe and the lease store what to lease, record by record. It is used by one
-// goroutine.
+// feed tells the health engine what to probe and the lease store what to lease, record by record. Whoever has news of a
+// record calls update, from any goroutine.
 type feed struct {
 	store    proxy.Store
 	hasher   *Hasher
@@ -23,6 +24,9 @@ type feed struct {
 	leases   *lease.Memory
 	defaults proxy.HealthCheck
 	log      *slog.Logger
+
+	// mu makes reading a record and telling of it one step, so that what was read last is what was told last.
+	mu sync.Mutex
 	// login is what each incarnation was made with. After a rotation the old instance serves on, with its old password,
 	// until its turn to be replaced.
 	login map[proxy.Key]login
@@ -33,8 +37,10 @@ type login struct {
 	inputs      proxy.Inputs
 }
 
-// update takes over a record as it is now.
+// update takes over a record as it is now, and what the engine says of its instance.
 func (f *feed) update(ctx context.Context, k proxy.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	p, err := f.store.Get(ctx, k)
 	switch {
 	case errors.Is(err, proxy.ErrNotFound):
@@ -54,7 +60,7 @@ func (f *feed) update(ctx context.Context, k proxy.Key) {
 	if !probed {
 		f.engine.Remove(k.String())
 	}
-	f.leases.Set(candidate(p, in, probed && (fit == original || f.healthy(p))))
+	f.leases.Set(candidate(p, in, probed && f.well(p, fit)))
 }
 
 func (f *feed) forget(k proxy.Key) {
@@ -88,10 +94,14 @@ func (f *feed) inputs(ctx context.Context, p *proxy.Proxy) (proxy.Inputs, fit) {
 	return in, newest
 }
 
-// healthy says whether probes of this process have found the instance healthy.
-func (f *feed) healthy(p *proxy.Proxy) bool {
-	s, ok := f.engine.Snapshot(p.Key.String(), p.Status.Instance.Incarnation)
-	return ok && s.Verdict == health.Healthy
+// well says whether probes of this process have nothing against leasing the instance. The status says so too, but only after
+// a pass, which waits for a provider. Where it is not known that the inputs fit, probes must have shown it.
+func (f *feed) well(p *proxy.Proxy, fit fit) bool {
+	s, _ := f.engine.Snapshot(p.Key.String(), p.Status.Instance.Incarnation)
+	if fit == original {
+		return s.Verdict != health.Unhealthy
+	}
+	return s.Verdict == health.Healthy
 }
 
 // edited says whether the spec of an External proxy names another endpoint than the status: until the next pass has seen
@@ -125,7 +135,8 @@ func endpoint(p *proxy.Proxy, in proxy.Inputs) lease.Endpoint {
 		Port: int(p.Status.Instance.Port), User: in.Username, Password: in.Password}
 }
 
-// candidate is what the lease store is to know. Only what is Ready may be leased, and only while it is probed.
+// candidate is what the lease store is to know. Only what is Ready may be leased, and only while it is probed and no probes
+// speak against it.
 func candidate(p *proxy.Proxy, in proxy.Inputs, leasable bool) lease.Candidate {
 	return lease.Candidate{
 		Key:         p.Key.String(),

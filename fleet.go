@@ -303,7 +303,8 @@ func (f *Fleet) noteRead(k proxy.Key) {
 	}
 }
 
-// followVerdicts has a proxy looked at whenever what the probes say of it is news.
+// followVerdicts has a proxy looked at whenever what the probes say of it is news: by the feed at once, so that one that is
+// unhealthy is leased no more while its pass waits for a provider that hangs.
 func (f *Fleet) followVerdicts(ctx context.Context, q *queue) error {
 	for {
 		select {
@@ -311,7 +312,9 @@ func (f *Fleet) followVerdicts(ctx context.Context, q *queue) error {
 			return nil
 		case key := <-f.engine.Events():
 			namespace, name, _ := strings.Cut(key, "/")
-			q.add(proxy.Key{Namespace: namespace, Name: name})
+			k := proxy.Key{Namespace: namespace, Name: name}
+			f.feed.update(ctx, k)
+			q.add(k)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -569,6 +570,62 @@ func TestReady(t *testing.T) {
 		s.declare("four", proxy.Spec{Provider: "memory"})
 		if err := s.Ready(t.Context()); err != nil {
 			t.Errorf("ready no more: %v", err)
+		}
+		s.ends()
+	})
+}
+
+// hanging is a provider whose looks take until somebody gives them up, while it is told to hang.
+type hanging struct {
+	provider.Provider
+	hangs atomic.Bool
+}
+
+func (h *hanging) Get(ctx context.Context, r provider.Ref) (provider.Instance, error) {
+	if h.hangs.Load() {
+		<-ctx.Done()
+		return provider.Instance{}, provider.Interrupted(ctx, "get")
+	}
+	return h.Provider.Get(ctx, r)
+}
+
+// TestUnhealthyIsNotLeased: from the verdict on, nobody is given a proxy whose probes fail, though no pass ends that could
+// say so in its status, because the provider hangs. When probes succeed again, it is leased again.
+func TestUnhealthyIsNotLeased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := &hanging{}
+		s := newSite(t, func(c *Config) {
+			cloud.Provider = c.Providers["memory"]
+			c.Providers["memory"], c.Intervals.Call = cloud, 24*time.Hour
+		}).run()
+		s.declare("one", proxy.Spec{Provider: "memory"})
+		was := s.untilReady("one", 3128)
+		verdict := func(want health.Verdict) {
+			t.Helper()
+			for range 300 {
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if got, _ := s.engine.Snapshot("default/one", was.Status.Instance.Incarnation); got.Verdict == want {
+					return
+				}
+			}
+			t.Fatalf("no verdict %s", want)
+		}
+		cloud.hangs.Store(true)
+		for range 2 {
+			s.sicken("192.0.2.1:3128", true)
+			verdict(health.Unhealthy)
+			if no, ok := errors.AsType[*lease.NoMatch](second(s.acquire())); !ok || no.Considered != 1 || no.Unhealthy != 1 || no.RetryAfter != 0 {
+				t.Errorf("leased, or not for its health: %+v", no)
+			}
+			s.sicken("192.0.2.1:3128", false)
+			verdict(health.Healthy)
+			if _, err := s.acquire(); err != nil {
+				t.Errorf("well again: %v", err)
+			}
+		}
+		if p, err := s.store.Get(t.Context(), one); err != nil || p.Version != was.Version {
+			t.Errorf("a pass has ended: %+v, %v", p.Status, err)
 		}
 		s.ends()
 	})
