@@ -35,9 +35,10 @@ var (
 )
 
 // ISO returns the image of the disk: the same bytes for the same seed. They hold its secrets in clear. While the image is
-// built, they are also in files of a new directory below [os.TempDir] that nobody else can open.
+// built, they are also in files of a new directory below [os.TempDir] that nobody else can open. What goes wrong with these is
+// an error that names them, and nothing of what is in them; a seed that is valid can have no other.
 func (s Seed) ISO() ([]byte, error) {
-	if err := s.validate(); err != nil {
+	if err := s.Validate(); err != nil {
 		return nil, err
 	}
 	image, err := s.write()
@@ -47,8 +48,8 @@ func (s Seed) ISO() ([]byte, error) {
 	return image, nil
 }
 
-// validate returns all problems at once.
-func (s Seed) validate() error {
+// Validate returns all that is wrong with a seed at once.
+func (s Seed) Validate() error {
 	var problems []error
 	if !instanceID.MatchString(s.InstanceID) {
 		problems = append(problems, fmt.Errorf("nocloud: InstanceID must be 1 to 63 letters, digits, '-', '_' and '.', not %q", s.InstanceID))

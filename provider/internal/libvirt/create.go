@@ -201,7 +201,7 @@ func (p *Provider) domainType(guest libvirtxml.CapsGuestArch) (string, error) {
 func (p *Provider) fill(ctx context.Context, c *Conn, m machine, pool Pool, b *built, disk libvirtxml.StorageVolume) error {
 	iso, err := p.config.seedISO(m.request, incarnation(b.domain))
 	if err != nil {
-		return wrong(provider.ErrPermanent, provider.UnsupportedField, "cloudInit: the seed cannot be built")
+		return err
 	}
 	for _, v := range []libvirtxml.StorageVolume{disk, blankVolume(m.seed(), uint64(len(iso)))} {
 		if err := c.DeleteVolume(ctx, pool, v.Name); err != nil {

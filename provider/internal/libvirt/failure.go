@@ -12,8 +12,8 @@ import (
 	"github.com/proxyfleet/fleet/provider"
 )
 
-// The reasons of what libvirt itself complains of. Those of connections are with [DialError], and those of images with
-// [transfers].
+// The reasons of what libvirt itself complains of, and of a seed. Those of connections are with [DialError], and those of images
+// with [transfers].
 const (
 	NoRights        = "NoRights"        // the user may not do that
 	Unsupported     = "Unsupported"     // the host's libvirt cannot do that
@@ -29,6 +29,7 @@ const (
 	HostFull        = "HostFull"     // the host has no memory for the machine
 	LibvirtError    = "LibvirtError" // anything else that libvirt says
 	StartFailed     = "StartFailed"  // the machine was defined, and does not start
+	SeedFailed      = "SeedFailed"   // the seed cannot be written on the fleet's side, which needs files for it
 	HostMisread     = "HostMisread"  // the host answers what is not understood
 )
 

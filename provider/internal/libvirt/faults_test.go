@@ -17,6 +17,7 @@ import (
 
 	"github.com/proxyfleet/fleet/internal/hypervisor"
 	"github.com/proxyfleet/fleet/provider"
+	"github.com/proxyfleet/fleet/secret"
 )
 
 // Why a host cannot be reached is told by a stable reason, and what needs an administrator is not tried for ever.
@@ -538,6 +539,31 @@ func TestHalfACreate(t *testing.T) {
 	} else {
 		wantFailure(t, err, provider.ErrPermanent, provider.NotConfigured)
 	}
+}
+
+// A fleet that has no room for files, of which a seed is built, is no fault of the request: it says which file, and nothing of what
+// was to be in it, and the next Create goes on.
+func TestSeedThatCannotBeWritten(t *testing.T) {
+	host := realHost(t)
+	p := withImage(t, host)
+	if _, err := settled(t, p, requestFor("uid-first")); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, p, requestFor("uid-first"))
+	r := requestFor("uid-seed")
+	r.CloudInit = secret.New("#cloud-config\n# hunter2\n")
+	t.Run("no folder for files", func(t *testing.T) {
+		t.Setenv("TMPDIR", "/nonexistent/folder")
+		_, err := p.Create(t.Context(), r)
+		wantFailure(t, err, provider.ErrTransient, SeedFailed)
+		if err == nil || !strings.Contains(err.Error(), "/nonexistent/folder") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("the error is %v, want one that names the folder and no secret", err)
+		}
+	})
+	if _, err := p.Create(t.Context(), r); err != nil {
+		t.Errorf("Create when files can be written again: %v", err)
+	}
+	remove(t, p, r)
 }
 
 // A pool that is full is a wait, whether it is noticed when a volume is written or, where the policy says so, before any is made.

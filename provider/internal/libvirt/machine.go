@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -64,17 +65,22 @@ func (c Config) squid(r provider.Request) nocloud.Proxy {
 	}
 }
 
-// seedISO is the disk that tells a machine what to be. Its instance ID is new for each incarnation.
+// seedISO is the disk that tells a machine what to be. Its instance ID is new for each incarnation. What cannot be said to a machine
+// never can; a disk that cannot be written here, for which files are needed, may be written later.
 func (c Config) seedISO(r provider.Request, incarnation string) ([]byte, error) {
 	seed := nocloud.Seed{InstanceID: incarnation, Hostname: r.Name, UserData: r.CloudInit}
+	var err error
 	if c.Proxy == squid {
-		setup, err := nocloud.VendorData(c.squid(r))
-		if err != nil {
-			return nil, err
-		}
-		seed.VendorData = setup
+		seed.VendorData, err = nocloud.VendorData(c.squid(r))
 	}
-	return seed.ISO()
+	if err = errors.Join(err, seed.Validate()); err != nil {
+		return nil, wrong(provider.ErrPermanent, provider.UnsupportedField, "cloudInit: %w", err)
+	}
+	iso, err := seed.ISO()
+	if err != nil {
+		return nil, wrong(provider.ErrTransient, SeedFailed, "%w", err)
+	}
+	return iso, nil
 }
 
 // definition is a machine as libvirt defines it, on a host that runs such guests.

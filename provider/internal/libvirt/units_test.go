@@ -202,6 +202,22 @@ func TestTransferThatIsComplete(t *testing.T) {
 	}
 }
 
+// What cannot be said to a machine is the request's fault, and is not tried again.
+func TestSeedThatSaysTheImpossible(t *testing.T) {
+	for name, c := range map[string]struct {
+		config  Config
+		request provider.Request
+	}{
+		"no hostname":  {Config{Proxy: none}, provider.Request{Name: "a b"}},
+		"no open port": {Config{Proxy: squid}, provider.Request{Name: "proxy-1", Port: -1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.config.seedISO(c.request, "i-1")
+			wantFailure(t, err, provider.ErrPermanent, provider.UnsupportedField)
+		})
+	}
+}
+
 func TestExactReader(t *testing.T) {
 	for size, want := range map[uint64]bool{9: false, 10: true, 11: false} {
 		_, err := io.ReadAll(&exactReader{r: iotest.OneByteReader(strings.NewReader("0123456789")), left: size})
