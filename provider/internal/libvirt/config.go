@@ -51,7 +51,7 @@ type HostConfig struct {
 	KeyFile string `json:"keyFile"`
 	// KnownHostsFile is the path of a file with the host's keys, as OpenSSH has it. Required.
 	KnownHostsFile string `json:"knownHostsFile"`
-	// Pool is the storage pool for images, disks and seeds. Defaults to "default".
+	// Pool is the storage pool for images, disks and seeds of machines that are yet to be made. Defaults to "default".
 	Pool string `json:"pool,omitempty"`
 	// Network is the libvirt network that machines are connected to. Defaults to "default".
 	Network string `json:"network,omitempty"`

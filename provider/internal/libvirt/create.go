@@ -52,7 +52,7 @@ func (p *Provider) create(ctx context.Context, c *Conn, m machine) (provider.Ins
 		return provider.Instance{}, err
 	}
 	if condition.halfMade() && has.Hash == m.request.Marks.Hash {
-		return p.build(ctx, c, m, &built{d, has})
+		return p.resume(ctx, c, m, &built{d, has})
 	}
 	return p.observe(ctx, c, d, has)
 }
@@ -61,6 +61,22 @@ func (p *Provider) create(ctx context.Context, c *Conn, m machine) (provider.Ins
 type built struct {
 	domain Domain
 	marks  marks
+}
+
+// resume goes on with a domain that never ran. One that is to have its disk in another pool than the configuration says by now is
+// made anew: nobody may have an image there any more.
+func (p *Provider) resume(ctx context.Context, c *Conn, m machine, b *built) (provider.Instance, error) {
+	definition, err := c.Definition(ctx, b.domain)
+	if err != nil {
+		return provider.Instance{}, err
+	}
+	if poolOf(definition, m.host.Pool) == m.host.Pool {
+		return p.build(ctx, c, m, b)
+	}
+	if err := p.delete(ctx, c, b.domain, m.host.Name); err != nil {
+		return provider.Instance{}, err
+	}
+	return p.build(ctx, c, m, nil)
 }
 
 // build makes what is lacking for a machine to run, and starts it.

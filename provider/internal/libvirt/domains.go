@@ -48,6 +48,21 @@ func (c *Conn) State(ctx context.Context, d Domain) (Condition, error) {
 	})
 }
 
+// Definition returns how a domain is defined, whether it runs or not.
+func (c *Conn) Definition(ctx context.Context, d Domain) (libvirtxml.Domain, error) {
+	var definition libvirtxml.Domain
+	document, err := call(ctx, c, Call{RPC: "DomainGetXMLDesc", Domain: d.Name}, func(l *golibvirt.Libvirt) (string, error) {
+		return l.DomainGetXMLDesc(d, golibvirt.DomainXMLInactive)
+	})
+	if err != nil {
+		return definition, err
+	}
+	if err := definition.Unmarshal(document); err != nil {
+		return definition, fmt.Errorf("the definition of %s cannot be read: %w", d.Name, err)
+	}
+	return definition, nil
+}
+
 // Interfaces returns the addresses of a domain as one source knows them.
 func (c *Conn) Interfaces(ctx context.Context, d Domain, source golibvirt.DomainInterfaceAddressesSource) ([]golibvirt.DomainInterface, error) {
 	return call(ctx, c, Call{RPC: "DomainInterfaceAddresses", Domain: d.Name}, func(l *golibvirt.Libvirt) ([]golibvirt.DomainInterface, error) {

@@ -541,6 +541,49 @@ func TestHalfACreate(t *testing.T) {
 	}
 }
 
+// Where the pool of a host is edited, the machines that were made before have their volumes in the old one: there they are deleted,
+// and what never ran is made anew, in the new one.
+func TestPoolThatIsEdited(t *testing.T) {
+	host := realHost(t)
+	const first, second = "/var/lib/libvirt/images/fleet", "/var/lib/libvirt/images/second"
+	shell(t, host, "mkdir "+second+"; virsh --quiet pool-define-as second dir --target "+second+"; virsh --quiet pool-start second")
+	t.Cleanup(func() {
+		shell(t, host, "virsh --quiet pool-destroy second; virsh --quiet pool-undefine second; rm -r "+second)
+	})
+	before := withImage(t, host)
+	made, half := requestFor("uid-made"), requestFor("uid-half")
+	var was provider.Instance
+	for _, r := range []provider.Request{made, half} {
+		var err error
+		if was, err = settled(t, before, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	on(t, host, "virsh", "--quiet", "destroy", half.Name) // as after a kill between define and start
+	shell(t, host, strings.ReplaceAll(restartLibvirtd, "DIR", host.Dir))
+	after := withImage(t, host, func(c *Config) { c.Hosts[0].Pool = "second" })
+	eventually(t, time.Minute, "libvirtd is there again", func() bool {
+		_, err := after.List(t.Context())
+		return err == nil
+	})
+
+	remove(t, after, made)
+	is, err := settled(t, after, half)
+	if err != nil || is.Incarnation == was.Incarnation {
+		t.Errorf("Create made %+v, %v, want another than %s", is, err, was.Incarnation)
+	}
+	if out := shell(t, host, "virsh domstate "+half.Name+"; virsh dumpxml "+half.Name); !strings.Contains(out, "running") || strings.Count(out, "pool='second'") != 2 {
+		t.Errorf("the machine is:\n%s", out)
+	}
+	if left := shell(t, host, "ls "+first+" | grep -v "+imagePrefix+" || true"); left != "" {
+		t.Errorf("the old pool still has:\n%s", left)
+	}
+	remove(t, after, half)
+	if left := shell(t, host, "ls "+second+" | grep -v "+imagePrefix+" || true"); left != "" {
+		t.Errorf("the new pool still has:\n%s", left)
+	}
+}
+
 // A fleet that has no room for files, of which a seed is built, is no fault of the request: it says which file, and nothing of what
 // was to be in it, and the next Create goes on.
 func TestSeedThatCannotBeWritten(t *testing.T) {

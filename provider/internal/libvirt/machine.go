@@ -158,6 +158,19 @@ func (m machine) devices() *libvirtxml.DomainDeviceList {
 	}
 }
 
+// poolOf is the pool in which a machine has its disk and its seed, as its definition says, or else another.
+func poolOf(d libvirtxml.Domain, otherwise string) string {
+	if d.Devices == nil {
+		return otherwise
+	}
+	for _, disk := range d.Devices.Disks {
+		if s := disk.Source; s != nil && s.Volume != nil && s.Volume.Volume == diskOf(d.Name) {
+			return s.Volume.Pool
+		}
+	}
+	return otherwise
+}
+
 func (m machine) volume(name string) *libvirtxml.DomainDiskSource {
 	return &libvirtxml.DomainDiskSource{Volume: &libvirtxml.DomainDiskSourceVolume{Pool: m.host.Pool, Volume: name}}
 }

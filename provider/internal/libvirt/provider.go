@@ -312,7 +312,7 @@ func (p *Provider) Delete(ctx context.Context, ref provider.Ref) error {
 	return p.on(ctx, op, host, func(c *Conn) error {
 		d, m, err := p.named(ctx, c, name)
 		if code(err, golibvirt.ErrNoDomain) {
-			return p.deleteVolumes(ctx, c, host, name)
+			return p.deleteVolumes(ctx, c, p.hosts[host].Pool, name)
 		}
 		ours := m.Fleet == p.fleet && m.UID == ref.UID
 		if err != nil || !ours || cmp.Or(ref.Incarnation, incarnation(d)) != incarnation(d) {
@@ -332,11 +332,16 @@ func (p *Provider) named(ctx context.Context, c *Conn, name string) (Domain, mar
 	return d, m, err
 }
 
+// delete removes a domain and its volumes, which are where its definition says: the configuration may say otherwise by now.
 func (p *Provider) delete(ctx context.Context, c *Conn, d Domain, host string) error {
 	if err := c.Destroy(ctx, d); err != nil && !code(err, golibvirt.ErrNoDomain) {
 		return err
 	}
-	if err := p.deleteVolumes(ctx, c, host, d.Name); err != nil {
+	definition, err := c.Definition(ctx, d)
+	if err != nil && !code(err, golibvirt.ErrNoDomain) {
+		return err
+	}
+	if err := p.deleteVolumes(ctx, c, poolOf(definition, p.hosts[host].Pool), d.Name); err != nil {
 		return err
 	}
 	if err := c.Undefine(ctx, d); err != nil && !code(err, golibvirt.ErrNoDomain) {
@@ -345,9 +350,9 @@ func (p *Provider) delete(ctx context.Context, c *Conn, d Domain, host string) e
 	return nil
 }
 
-// deleteVolumes removes the disk and the seed of a machine.
-func (p *Provider) deleteVolumes(ctx context.Context, c *Conn, host, name string) error {
-	pool, err := c.Pool(ctx, p.hosts[host].Pool)
+// deleteVolumes removes the disk and the seed of a machine from a pool.
+func (p *Provider) deleteVolumes(ctx context.Context, c *Conn, from, name string) error {
+	pool, err := c.Pool(ctx, from)
 	if err != nil {
 		return err
 	}

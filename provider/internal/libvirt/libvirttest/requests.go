@@ -40,7 +40,7 @@ func (b *Bed) Requests(t *testing.T, create int) {
 	var second provider.Instance
 	measure("create", create, func() (err error) { second, err = p.Create(t.Context(), ask("uid-1")); return err })
 	measure("get", 4, func() error { _, err := p.Get(t.Context(), RefOf(second)); return err })
-	measure("delete", 12, func() error { return p.Delete(t.Context(), RefOf(second)) })
+	measure("delete", 13, func() error { return p.Delete(t.Context(), RefOf(second)) })
 	all := []provider.Instance{first}
 	for i := range 99 {
 		in, err := p.Create(t.Context(), ask(fmt.Sprintf("uid-%d", i+2)))
