@@ -99,21 +99,22 @@ func TestCheckOfASilentHost(t *testing.T) {
 	}
 }
 
-// A pool that is worked on while an image arrives refuses to be looked at. The image is not fetched again for that.
+// A pool that is worked on when an image is fetched, and when it has arrived, refuses to be looked at. The image is fetched all the same,
+// and not again for that.
 func TestImageInABusyPool(t *testing.T) {
 	d := bed.TestDriver(t)
 	p := d.Open(t, "fleet-busy")
 	libvirttest.Run(t, p)
 	var refusals atomic.Int32
 	d.Judge(func(procedure uint32) hypervisor.Verdict {
-		if procedure == hypervisor.StoragePoolRefresh && refusals.Add(1) <= 2 {
+		if procedure == hypervisor.StoragePoolRefresh && refusals.Add(1) <= 3 {
 			return hypervisor.Refuse
 		}
 		return hypervisor.Pass
 	})
 	libvirttest.Made(t, p, libvirttest.Marked(libvirttest.DriverRequest(), "fleet-busy", "uid-1"))
-	if calls := d.Relay.Calls(); calls[hypervisor.StoragePoolRefresh] != 3 || calls[hypervisor.StorageVolUpload] != 2 {
-		t.Errorf("there were %d looks at the pool, want 3, and %d uploads, want one of the image and one of the seed",
+	if calls := d.Relay.Calls(); calls[hypervisor.StoragePoolRefresh] != 4 || calls[hypervisor.StorageVolUpload] != 2 {
+		t.Errorf("there were %d looks at the pool, want one before the image and 3 after it, and %d uploads, want one of the image and one of the seed",
 			calls[hypervisor.StoragePoolRefresh], calls[hypervisor.StorageVolUpload])
 	}
 }

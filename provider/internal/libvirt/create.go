@@ -140,13 +140,18 @@ func (p *Provider) onItsWay(m machine, room uint64) (provider.Instance, error) {
 	return provider.Instance{ID: m.id(), Marks: m.request.Marks, State: provider.Provisioning, Reason: ImageTransfer, Message: progress}, nil
 }
 
-// pool returns a pool that can be used. If its room matters, libvirt is first made to look how much there is: else it knows how
-// much there was when it last looked. One that is worked on cannot be looked at, and is known well enough.
+// pool returns a pool that can be used, and how much room it has, if that matters.
 func (p *Provider) pool(ctx context.Context, c *Conn, name string) (Pool, error) {
 	pool, err := c.runningPool(ctx, name)
 	if err != nil || !p.policy.CheckRoom {
 		return pool, err
 	}
+	return c.measured(ctx, pool)
+}
+
+// measured has libvirt look how much room there is in a pool: else it knows how much there was when it last looked. One that is
+// worked on cannot be looked at, and is known well enough.
+func (c *Conn) measured(ctx context.Context, pool Pool) (Pool, error) {
 	if err := c.Refresh(ctx, pool); err != nil && !code(err, golibvirt.ErrInternalError) {
 		return pool, err
 	}

@@ -634,6 +634,28 @@ func TestFullPool(t *testing.T) {
 	}
 }
 
+// Room that was made since libvirt last looked at a pool is room for an image, whoever made it: somebody on the host, or the transfer
+// itself, by deleting what an earlier one left.
+func TestRoomThatWasMade(t *testing.T) {
+	host := realHost(t)
+	leftover := newVolume(Image{SHA256: sumOf(disk)}, open(t, configOf(host, "http://127.0.0.1/", sumOf(disk)), policy()).owner)
+	for name, c := range map[string]struct{ file, made string }{
+		"by somebody":     {"ballast", "rm /var/lib/libvirt/images/fleet/ballast"},
+		"by the transfer": {leftover, "true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := withImage(t, host)
+			shell(t, host, strings.ReplaceAll(fillPool, "ballast", c.file))
+			shell(t, host, c.made)
+			if _, err := settled(t, p, requestFor("uid-room")); err != nil {
+				t.Errorf("Create where there is room again: %v", err)
+			}
+			remove(t, p, requestFor("uid-room"))
+			shell(t, host, "rm -f /var/lib/libvirt/images/fleet/"+c.file+"; virsh --quiet pool-refresh fleet")
+		})
+	}
+}
+
 const (
 	// cutConnections ends the processes of the SSH server that serve somebody. Those that end meanwhile need no end.
 	cutConnections = "for p in $(ps -o pid= --ppid $(cat DIR/sshd.pid)); do kill -KILL $(ps -o pid= --ppid $p) $p || true; done"

@@ -93,6 +93,9 @@ func (t *transfer) move(ctx context.Context) error {
 			return err
 		}
 	}
+	if p, err = c.measured(ctx, p); err != nil {
+		return err
+	}
 	name := newVolume(t.image, t.owner)
 	if err := t.fetch(ctx, c, p, name); err != nil {
 		t.remove(ctx, name)
