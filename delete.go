@@ -8,8 +8,9 @@ import (
 	"github.com/proxyfleet/fleet/proxy"
 )
 
-// delete removes whatever has the ID of a record that is being deleted, and lets the record go when that is proven. It
-// never gives up: what cannot be deleted is tried again, visibly, until somebody repairs it or skips the cleanup.
+// delete removes whatever has the ID of a record that is being deleted, and lets the record go when that is proven. What can
+// still be leased is left alone until it cannot. It never gives up: what cannot be deleted is tried again, visibly, until
+// somebody repairs it or skips the cleanup.
 func (p *pass) delete(ctx context.Context) (Result, error) {
 	last := p.s.Instance
 	switch {
@@ -27,6 +28,14 @@ func (p *pass) delete(ctx context.Context) (Result, error) {
 	if prov == nil {
 		return p.unknownProvider(last.Provider)
 	}
+	if p.Leases != nil && p.Leases.Offered(p.p.Key.String()) {
+		return Result{After: p.Intervals.Requeue}, nil
+	}
+	return p.clear(ctx, prov)
+}
+
+// clear deletes what a provider still has, or lets the record go.
+func (p *pass) clear(ctx context.Context, prov provider.Provider) (Result, error) {
 	got, settled, err := p.get(ctx, prov)
 	gone := errors.Is(err, provider.ErrNotFound) || createFailed(err)
 	switch {

@@ -76,6 +76,22 @@ func TestDelete(t *testing.T) {
 			after:  5 * time.Second,
 		},
 		{
+			name:   "a lease could still be granted: left alone until none can",
+			record: ready(time.Hour, deleting),
+			given:  all(has(there(provider.Running, "i-1")), func(w *world) { w.reconciler.Leases = offering{} }),
+			calls:  []string{"status Deleting Deleting"},
+			change: goes(ReasonDeleting, ""),
+			after:  time.Second,
+		},
+		{
+			name:   "open leases are not waited for: their crawlers are told that it is gone",
+			record: ready(time.Hour, deleting),
+			given:  all(has(there(provider.Running, "i-1")), func(w *world) { w.reconciler.Leases = leases(2) }),
+			calls:  []string{"get cloud/a", "status Deleting Deleting", "delete cloud/a i-1"},
+			change: goes(ReasonDeleting, ""),
+			after:  5 * time.Second,
+		},
+		{
 			name:   "still there: deleted again, after a write that compares",
 			record: made(time.Hour, deleting, onItsWayOut),
 			given:  has(there(provider.Running, "i-1")),

@@ -239,9 +239,10 @@ func (f *Fleet) opened(ctx context.Context) bool {
 	return true
 }
 
-// line makes the queue, which others may look at from now on.
+// line makes the queue, which others may look at from now on. What a pass has seen or written is told to probes and leases
+// before the next pass over that proxy, however far behind the watch of the store may be.
 func (f *Fleet) line() *queue {
-	q := newQueue(f.reconciler, f.cfg.Logger)
+	q := newQueue(f.reconciler, f.feed.update, f.cfg.Logger)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.queue = q
@@ -271,8 +272,8 @@ func (f *Fleet) lastPass(k proxy.Key) *Pass {
 	return q.last(k)
 }
 
-// watch tells probes, leases and the reconciler of each change of a record, in this order: what a pass takes out of service
-// is closed to new leases before the next pass deletes it.
+// watch tells probes, leases and the reconciler of each change of a record, in this order, so that what nobody is to lease
+// any more is mostly closed when its pass comes. A pass that is to delete it makes sure.
 func (f *Fleet) watch(ctx context.Context, q *queue) error {
 	f.begin()
 	wake := newWake(f.cfg.Store)

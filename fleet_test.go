@@ -630,3 +630,71 @@ func TestUnhealthyIsNotLeased(t *testing.T) {
 		s.ends()
 	})
 }
+
+// deafWatch is a store whose watch tells nothing while it is deaf.
+type deafWatch struct {
+	*proxy.Memory
+	deaf atomic.Bool
+}
+
+func (s *deafWatch) Watch(ctx context.Context, fn func(proxy.Key)) error {
+	return s.Memory.Watch(ctx, func(k proxy.Key) {
+		if !s.deaf.Load() {
+			fn(k)
+		}
+	})
+}
+
+// witness is a provider that says when it is told to delete.
+type witness struct {
+	provider.Provider
+	deletes func()
+}
+
+func (w witness) Delete(ctx context.Context, r provider.Ref) error {
+	w.deletes()
+	return w.Provider.Delete(ctx, r)
+}
+
+// TestNothingIsDeletedWhileItIsOffered: an instance is deleted when nobody can lease it any more, and then it is, though the
+// watch of the store never tells that its record was deleted, or edited: the passes that come by themselves see it.
+func TestNothingIsDeletedWhileItIsOffered(t *testing.T) {
+	for name, act := range map[string]func(s *site){
+		"the record is deleted": func(s *site) {
+			if err := s.store.Delete(s.t.Context(), one); err != nil {
+				s.t.Fatal(err)
+			}
+		},
+		"the record is edited": func(s *site) { s.declare("one", proxy.Spec{Provider: "memory", Port: 8080}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s *site
+				var deleted time.Time
+				var store *deafWatch
+				s = newSite(t, func(c *Config) {
+					store = &deafWatch{Memory: c.Store.(*proxy.Memory)}
+					c.Store = store
+					c.Providers["memory"] = witness{c.Providers["memory"], func() {
+						deleted = time.Now()
+						if s.Leases().Offered("default/one") {
+							t.Error("deleted while it could be leased")
+						}
+					}}
+				}).run()
+				s.declare("one", proxy.Spec{Provider: "memory"})
+				s.untilReady("one", 3128)
+				time.Sleep(10 * time.Minute)
+				store.deaf.Store(true)
+				began := time.Now()
+				act(s)
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if deleted.IsZero() || deleted.Sub(began) > time.Minute+5*time.Second {
+					t.Errorf("deleted at %v, when it had been wanted since %v", deleted, began)
+				}
+				s.ends()
+			})
+		})
+	}
+}

@@ -30,20 +30,23 @@ type queue struct {
 	backoff    workqueue.TypedRateLimiter[proxy.Key]          // that of work
 	lanes      map[string]workqueue.TypedInterface[proxy.Key] // by provider; "" for those of none
 	reconciler *Reconciler
+	after      func(context.Context, proxy.Key)
 	log        *slog.Logger
 
 	mu     sync.Mutex
 	passes map[proxy.Key]Pass // the last one of each record
 }
 
-// newQueue starts a goroutine, which ends with run.
-func newQueue(r *Reconciler, log *slog.Logger) *queue {
+// newQueue starts a goroutine, which ends with run. After each pass that could be finished, and before the next one over the
+// same record, after is called.
+func newQueue(r *Reconciler, after func(context.Context, proxy.Key), log *slog.Logger) *queue {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[proxy.Key](r.Intervals.Requeue, r.Intervals.LastRetry)
 	q := &queue{
 		work:       workqueue.NewTypedRateLimitingQueue[proxy.Key](backoff),
 		backoff:    backoff,
 		lanes:      map[string]workqueue.TypedInterface[proxy.Key]{"": workqueue.NewTyped[proxy.Key]()},
 		reconciler: r,
+		after:      after,
 		log:        log,
 		passes:     map[proxy.Key]Pass{},
 	}
@@ -141,6 +144,7 @@ func (q *queue) pass(ctx context.Context, k proxy.Key) {
 			q.log.InfoContext(ctx, "reconcile works again", "proxy", k, "failures", n)
 		}
 		q.work.Forget(k)
+		q.after(ctx, k)
 	}
 	q.note(k, res.Gone, Pass{At: time.Now(), Took: time.Since(began), Err: brief(err)}, wait)
 	if wait > 0 {

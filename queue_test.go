@@ -32,7 +32,7 @@ type line struct {
 func newLine(t *testing.T, records ...*proxy.Proxy) *line {
 	w := newWorld(t, records...)
 	l := &line{world: w, log: &paper{}, done: make(chan error, 1)}
-	l.queue = newQueue(w.reconciler, slog.New(slog.NewTextHandler(l.log, nil)))
+	l.queue = newQueue(w.reconciler, func(context.Context, proxy.Key) {}, slog.New(slog.NewTextHandler(l.log, nil)))
 	var ctx context.Context
 	ctx, l.stop = context.WithCancel(t.Context())
 	go func() { l.done <- l.run(ctx) }()

@@ -76,7 +76,8 @@ type Reconciler struct {
 	Health interface {
 		Snapshot(key, incarnation string) (health.Snapshot, bool)
 	}
-	// Leases tells of a proxy how many leases are open, and whether more can be granted. Defaults to none.
+	// Leases tells of a proxy how many leases are open, and whether more can be granted. No instance of a deleted record is
+	// deleted while they can, so after a pass that has seen the deletion they must not. Defaults to none.
 	Leases interface {
 		Active(key string) int
 		Offered(key string) bool

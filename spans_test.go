@@ -159,7 +159,7 @@ func TestFailuresAreTraced(t *testing.T) {
 		w.cloud.get = func(context.Context) (provider.Instance, error) {
 			return provider.Instance{}, failure("get", provider.ErrTransient)
 		}
-		q := newQueue(w.reconciler, slog.New(log))
+		q := newQueue(w.reconciler, func(context.Context, proxy.Key) {}, slog.New(log))
 		q.pass(t.Context(), one)
 		q.work.ShutDown()
 		if diff := cmp.Diff([]string{"reconcile failed 01000000000000000000000000000000"}, log.lines); diff != "" {
