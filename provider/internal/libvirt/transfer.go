@@ -135,11 +135,8 @@ func (t *transfer) fetch(ctx context.Context, c *Conn, p Pool, name string) erro
 	if err := c.CreateVolume(ctx, p, blankVolume(name, size)); err != nil {
 		return err
 	}
-	stalled := time.AfterFunc(stallTime, func() {
-		cancel(wrong(provider.ErrTransient, ImageStalled, "image %s: nothing came for %v", t.image.Name, stallTime))
-	})
-	defer stalled.Stop()
-	source := &source{r: body, sum: sha.New(), moved: &t.moved, alive: func() { stalled.Reset(stallTime) }}
+	source := t.source(body, cancel)
+	defer source.stalled.Stop()
 	err = c.Upload(ctx, p, name, source, size, 0)
 	switch {
 	case ctx.Err() != nil:
@@ -232,13 +229,25 @@ type source struct {
 	r     io.Reader
 	sum   hash.Hash
 	moved *atomic.Uint64
-	alive func()
-	err   error
+	// stalled goes off when nothing came for a while. After the last byte it is the host that takes its time.
+	stalled *time.Timer
+	err     error
+}
+
+// source is the body of an answer. When nothing comes of it for a while, it is at an end.
+func (t *transfer) source(body io.Reader, end context.CancelCauseFunc) *source {
+	return &source{r: body, sum: sha.New(), moved: &t.moved, stalled: time.AfterFunc(stallTime, func() {
+		end(wrong(provider.ErrTransient, ImageStalled, "image %s: nothing came for %v", t.image.Name, stallTime))
+	})}
 }
 
 func (s *source) Read(b []byte) (int, error) {
 	n, err := s.r.Read(b)
-	s.alive()
+	if err == nil {
+		s.stalled.Reset(stallTime)
+	} else {
+		s.stalled.Stop()
+	}
 	s.moved.Add(uint64(n))
 	_, _ = s.sum.Write(b[:n])
 	if err != nil && err != io.EOF {

@@ -155,6 +155,49 @@ func TestImagesInAPool(t *testing.T) {
 	}
 }
 
+// An image of which nothing comes for a minute is given up. One that is there is not, however long the host then takes to write it down
+// and to look at it.
+func TestStalledImage(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		pauses  []time.Duration // before each byte
+		takes   time.Duration   // of the host, after the last one
+		stalled bool
+	}{
+		{"quick", []time.Duration{0, 0}, 0, false},
+		{"slow", []time.Duration{59 * time.Second, 59 * time.Second}, 0, false},
+		{"nothing comes", []time.Duration{61 * time.Second}, 0, true},
+		{"nothing more comes", []time.Duration{0, 61 * time.Second}, 0, true},
+		{"a slow host", []time.Duration{0, 0}, 10 * time.Minute, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				body, server := io.Pipe()
+				go func() {
+					for _, pause := range c.pauses {
+						<-time.After(pause)
+						_, _ = server.Write([]byte{1})
+					}
+					_ = server.Close()
+				}()
+				source := new(transfer).source(body, cancel)
+				defer source.stalled.Stop()
+				if n, err := io.Copy(io.Discard, source); int(n) != len(c.pauses) || err != nil {
+					t.Errorf("%d bytes came, %v", n, err)
+				}
+				<-time.After(c.takes)
+				if c.stalled {
+					wantFailure(t, context.Cause(ctx), provider.ErrTransient, ImageStalled)
+				} else if ctx.Err() != nil {
+					t.Errorf("it is given up: %v", context.Cause(ctx))
+				}
+			})
+		})
+	}
+}
+
 // A transfer that failed for want of room failed for those who need as much; for who needs less, another one begins.
 func TestTransferFailsForWhoNeedsAsMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
