@@ -30,14 +30,33 @@ func broken(party Party, doing string, err error) *failure {
 }
 
 // isLocal says whether err tells of what this process or its host has run out of: file descriptors, memory for sockets, or
-// ports to connect from. The prober asks for no port or address of its own, so EADDRNOTAVAIL means that there is none left.
+// ports to connect from.
 func isLocal(err error) bool {
-	lacks := [...]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL}
+	lacks := [...]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}
 	dns, resolving := errors.AsType[*net.DNSError](err)
-	return slices.ContainsFunc(lacks[:], func(lack syscall.Errno) bool {
+	return lacksPort(err) || slices.ContainsFunc(lacks[:], func(lack syscall.Errno) bool {
 		// Of what a resolver's socket lacked, package net keeps the text alone.
 		return errors.Is(err, lack) || resolving && strings.HasSuffix(dns.Err, lack.Error())
 	})
+}
+
+// lacksPort says whether err is that of a TCP connection for which no local port is left. EADDRNOTAVAIL alone does not say so:
+// a host without IPv6 has no address to reach an IPv6 one from, which is the same error, and stays. UDP has ports of its own,
+// and connecting it sends nothing: it fails likewise if the address is what lacks.
+func lacksPort(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return false
+	}
+	to, ok := op.Addr.(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	conn, err := net.DialUDP("udp", nil, (*net.UDPAddr)(to))
+	if err == nil {
+		_ = conn.Close()
+	}
+	return !errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
 // isAlert says whether the peer ended TLS with an alert, which package tls tells by the operation alone.
