@@ -58,8 +58,9 @@ func (c Config) validate() error {
 //
 // Each call has a deadline of its own beside that of its context: 30 seconds, plus what a request for a lease may wait or a
 // sweep may take. A call whose answer was lost with the connection is made again, at most twice; not so a backup, a sweep and
-// what allows one. One that a server was not ready for is made again after the time that it named, within the deadline. An error is an [*APIError] if the server answered with one, and has the error of package lease in its tree
-// that it stands for.
+// what allows one. One that a server was not ready for is made again after the time that it named, within the deadline; a
+// request for a lease only within its Wait. An error is an [*APIError] if the server answered with one, and has the error of
+// package lease in its tree that it stands for.
 type Client struct{ cfg Config }
 
 var _ lease.Store = (*Client)(nil)

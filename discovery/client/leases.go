@@ -23,7 +23,7 @@ const (
 
 // Acquire asks for leases. A request without an ID gets a random one, so that it can be repeated when its answer is lost.
 // TTL and Wait are rounded up to whole seconds. A request that waits for longer than a minute is sent again each minute, and is
-// the last in its queue then. It also waits for a server that is not ready.
+// the last in its queue then. It also waits for a server that is not ready, but no longer than Wait in all.
 func (c *Client) Acquire(ctx context.Context, r lease.Request) (lease.Grant, error) {
 	r.ID = cmp.Or(r.ID, rand.Text())
 	for end := time.Now().Add(max(r.Wait, 0)); ; r.Wait = time.Until(end) {

@@ -22,7 +22,7 @@ type held struct {
 
 	mu      sync.Mutex
 	lease   lease.Lease
-	expires time.Time // by this process's clock
+	expires time.Time // at the latest, by this process's clock
 	timer   *time.Timer
 	users   int  // how many use it now
 	used    bool // since the timer last fired
@@ -40,7 +40,8 @@ func (t *Transport) hold(r *http.Request, l lease.Lease) *held {
 	return h
 }
 
-// prolong notes for how long the lease lasts from now on.
+// prolong notes for how long the lease lasts from now on at most: clocks of others are not gone by, and a grant that had to be
+// asked for again is older than its answer. If less is left, the store refuses a renewal that comes too late.
 func (h *held) prolong(l lease.Lease) {
 	h.lease.TTL, h.expires = l.TTL, time.Now().Add(l.TTL)
 	h.wind()
