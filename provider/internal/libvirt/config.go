@@ -65,7 +65,8 @@ type HostConfig struct {
 type Image struct {
 	// Name is what proxies call it by, as their placement.image. Required.
 	Name string `json:"name"`
-	// URL is where the fleet gets it from: http or https. Required.
+	// URL is where the fleet gets it from: http or https. Of what it asks for, a token in its query say, nothing is ever shown, and
+	// nothing of where its server leads but the host. Required.
 	URL string `json:"url"`
 	// SHA256 is that of the file, in hexadecimal. Required.
 	SHA256 string `json:"sha256"`

@@ -4,11 +4,14 @@ import (
 	"context"
 	sha "crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -193,11 +196,11 @@ func (c *Conn) refreshIdle(ctx context.Context, p Pool) error {
 func (t *transfer) get(ctx context.Context) (io.ReadCloser, uint64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, t.image.URL, nil)
 	if err != nil {
-		return nil, 0, wrong(provider.ErrPermanent, ImageUnusable, "image %s: %w", t.image.Name, err)
+		return nil, 0, wrong(provider.ErrPermanent, ImageUnusable, "image %s: %w", t.image.Name, withoutURL(err))
 	}
 	response, err := t.http.Do(request)
 	if err != nil {
-		return nil, 0, wrong(provider.ErrTransient, ImageUnavailable, "image %s: %w", t.image.Name, err)
+		return nil, 0, wrong(provider.ErrTransient, ImageUnavailable, "image %s: %w", t.image.Name, withoutURL(err))
 	}
 	if err := t.usable(response); err != nil {
 		_ = response.Body.Close()
@@ -205,6 +208,24 @@ func (t *transfer) get(ctx context.Context) (io.ReadCloser, uint64, error) {
 	}
 	t.size.Store(uint64(response.ContentLength))
 	return response.Body, uint64(response.ContentLength), nil
+}
+
+// withoutURL says of a request's failure which host it was about, and why, and nothing more of the URL: what that asks for may be a
+// secret, also where a server has led to it.
+func withoutURL(err error) error {
+	failed, ok := errors.AsType[*url.Error](err)
+	if !ok {
+		return err
+	}
+	cause := failed.Err
+	if strings.Contains(cause.Error(), "Location") { // which net/http quotes
+		cause = errors.New("it leads to what is no URL")
+	}
+	u, err := url.Parse(failed.URL)
+	if err != nil || u.Host == "" {
+		return cause
+	}
+	return fmt.Errorf("%s: %w", u.Host, cause)
 }
 
 func (t *transfer) usable(response *http.Response) error {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -152,6 +153,33 @@ func TestImagesInAPool(t *testing.T) {
 	}
 	if one, two := newVolume(image, "me"), newVolume(image, "me"); one == two || !strings.HasPrefix(one, stem+"me-") {
 		t.Errorf("transfers get the volumes %s and %s", one, two)
+	}
+}
+
+// Why an image's server does not answer is told with its host, and with no more of a URL, whosever that is: it may hold a token.
+func TestImageThatIsUnavailable(t *testing.T) {
+	const nowhere = "127.0.0.1:1"
+	leads := func(to string) string {
+		return imageServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", to)
+			w.WriteHeader(http.StatusFound)
+		})
+	}
+	for _, c := range []struct{ name, server, want string }{
+		{"server is down", "http://" + nowhere, "image disk: " + nowhere + ": dial tcp"},
+		{"leads to one that is down", leads("http://" + nowhere + "/hunter2?token=hunter2"), "image disk: " + nowhere + ": dial tcp"},
+		{"leads to no URL", leads("http://[/hunter2?token=hunter2"), "it leads to what is no URL"},
+		{"leads to no host", leads("http:///hunter2?token=hunter2"), "no Host"},
+		{"leads in a circle", leads("/hunter2?token=hunter2"), "10 redirects"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			image := Image{Name: "disk", URL: c.server + "/hunter2?token=hunter2"}
+			_, _, err := (&transfer{image: image, http: newHTTPClient()}).get(t.Context())
+			wantFailure(t, err, provider.ErrTransient, ImageUnavailable)
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("it is %v, want %q and nothing of what was asked for", err, c.want)
+			}
+		})
 	}
 }
 
