@@ -647,9 +647,9 @@ func TestListWithWhatCannotBeUnderstood(t *testing.T) {
 	for i := range list.Items {
 		o := understood(&list.Items[i])
 		if o.problem() == nil {
-			usable = append(usable, o.record().Name)
+			usable = append(usable, o.record("").Name)
 		}
-		if o.Name == "spec" && o.record().Status.Instance.ID != "i-1" {
+		if o.Name == "spec" && o.record("").Status.Instance.ID != "i-1" {
 			t.Error("its instance is lost")
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // FleetAnnotation is the annotation of a Proxy object by which a fleet says that it keeps the proxy. It comes with the finalizer,
 // before anything is made: what two fleets keep would be made by each and deleted as a stray by the other. Who removes it gives
-// the proxy to whichever fleet is next.
+// the proxy to whichever fleet is next, which writes its own before it does anything.
 const FleetAnnotation = "crawl.example.com/fleet"
 
 // Config says which cluster a [Store] is in.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/proxyfleet/fleet/proxy"
 )
 
@@ -45,11 +47,50 @@ func TestTwoFleets(t *testing.T) {
 		t.Errorf("it is said %d times:\n%s", n, log)
 	}
 
-	// Somebody gives it away.
-	delete(p.Annotations, FleetAnnotation)
+	// Somebody gives it away. The next fleet marks it before it makes anything, and then the earlier one has it no more.
+	p = giveAway(t, ours, theirs, p)
+	if p.Finalizer {
+		t.Error("the other one takes the finalizer for its own, and will not mark the proxy")
+	}
+	p.Finalizer = true
+	p, _ = must(t)(theirs.UpdateMeta(t.Context(), p))
+	if o := theirs.recent.get(key("a")); !p.Finalizer || o.keeper() != "theirs" || !cmp.Equal(o.Finalizers, []string{proxy.FinalizerName}) {
+		t.Errorf("its keeper is %q, its finalizers are %v", o.keeper(), o.Finalizers)
+	}
+	until(t, "the earlier one does not see it", func() bool {
+		_, err := ours.Get(t.Context(), key("a"))
+		return errors.Is(err, proxy.ErrNotFound)
+	})
+
+	// It is given back and deleted before it is marked: the finalizer goes all the same.
+	giveAway(t, theirs, ours, p)
+	if err := d.Delete(t.Context(), key("a")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the deletion is seen", func() bool {
+		p, _ = must(t)(ours.Get(t.Context(), key("a")))
+		return p.Deleting
+	})
+	if !p.Finalizer {
+		t.Error("nobody takes the finalizer away")
+	}
+	p.Finalizer = false
 	must(t)(ours.UpdateMeta(t.Context(), p))
-	until(t, "the other one sees it", func() bool {
-		_, err := theirs.Get(t.Context(), key("a"))
+	if live, err := theirs.Live(t.Context()); err != nil || len(live) > 0 {
+		t.Errorf("after the deletion there are %v, %v", live, err)
+	}
+}
+
+// giveAway takes the mark of one fleet off a proxy, and returns it as another one sees it then.
+func giveAway(t *testing.T, from, to *Store, p *proxy.Proxy) *proxy.Proxy {
+	t.Helper()
+	delete(p.Annotations, FleetAnnotation)
+	must(t)(from.UpdateMeta(t.Context(), p))
+	var seen *proxy.Proxy
+	until(t, "the next fleet sees it", func() bool {
+		var err error
+		seen, err = to.Get(t.Context(), p.Key)
 		return err == nil
 	})
+	return seen
 }

@@ -246,14 +246,14 @@ func (d *declarer) put(ctx context.Context, k proxy.Key, to proxy.Declaration, s
 	annotations := redeclared(w.Annotations, was.declared, to.Annotations)
 	defer d.keep(w.UID, note{source, maps.Clone(to.Annotations)})
 	if maps.Equal(annotations, w.Annotations) && reflect.DeepEqual(o.spec.Canonical(), to.Spec.Canonical()) {
-		return o.record(), nil
+		return o.record(""), nil
 	}
 	w.Annotations, w.Spec = annotations, specJSON(to.Spec)
 	next := &wire{}
 	if err := d.proxies.Put().Namespace(k.Namespace).Resource("proxies").Name(k.Name).Body(w).Do(ctx).Into(next); err != nil {
 		return nil, err
 	}
-	return understood(next).record(), nil
+	return understood(next).record(""), nil
 }
 
 func (d *declarer) create(ctx context.Context, k proxy.Key, to proxy.Declaration, source string) (*proxy.Proxy, error) {
@@ -265,7 +265,7 @@ func (d *declarer) create(ctx context.Context, k proxy.Key, to proxy.Declaration
 		return nil, err
 	}
 	d.keep(made.UID, note{source, maps.Clone(to.Annotations)})
-	return understood(made).record(), nil
+	return understood(made).record(""), nil
 }
 
 // redeclared returns what annotations become by a declaration.

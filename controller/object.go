@@ -104,6 +104,15 @@ func (o *object) key() proxy.Key { return proxy.Key{Namespace: o.Namespace, Name
 // finalizer says whether the fleet's own is there.
 func (o *object) finalizer() bool { return slices.Contains(o.Finalizers, proxy.FinalizerName) }
 
+// keeper is the fleet that keeps the proxy, as the object says, or "".
+func (o *object) keeper() string { return o.Annotations[FleetAnnotation] }
+
+// keptBy says whether the finalizer is a fleet's: it comes with the fleet's mark, and one without was left by a fleet that gave the
+// proxy away. While the object goes no mark is asked for, so that whoever sees it takes the finalizer away in the end.
+func (o *object) keptBy(fleet string) bool {
+	return o.finalizer() && (fleet == "" || o.keeper() == fleet || o.DeletionTimestamp != nil)
+}
+
 // removed says whether an object that was just written is gone by that: nothing keeps it any more.
 func (o *object) removed() bool { return o.DeletionTimestamp != nil && len(o.Finalizers) == 0 }
 
@@ -115,11 +124,11 @@ func (o *object) problem() error {
 	return errors.Join(o.unreadable, o.statusUnreadable)
 }
 
-// record returns the object as the model has it. The caller owns it.
-func (o *object) record() *proxy.Proxy {
+// record returns the object as the model has it for a fleet. The caller owns it.
+func (o *object) record(fleet string) *proxy.Proxy {
 	p := &proxy.Proxy{
 		Key: o.key(), UID: string(o.UID), Created: proxy.At(o.CreationTimestamp.Time), Generation: o.Generation,
-		Version: o.ResourceVersion, Deleting: o.DeletionTimestamp != nil, Finalizer: o.finalizer(),
+		Version: o.ResourceVersion, Deleting: o.DeletionTimestamp != nil, Finalizer: o.keptBy(fleet),
 		Annotations: maps.Clone(o.Annotations), Spec: o.spec.Canonical(), Status: o.status.Clone(),
 	}
 	if p.Deleting {

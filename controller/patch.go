@@ -13,21 +13,22 @@ import (
 // patch is a JSON merge patch.
 type patch = map[string]any
 
-// metaPatch changes the finalizer and annotations of an object to those of p. What others keep there is not in it. With the
-// finalizer comes the mark of the fleet, if it has a name.
+// metaPatch changes the finalizer and annotations of an object to those of p, which a fleet has read. What others keep there is not
+// in it. With the finalizer comes the mark of the fleet, if it has a name, also where an earlier fleet left its finalizer.
 func metaPatch(o *object, p *proxy.Proxy, fleet string) (patch, error) {
 	meta := patch{}
 	changed := changes(anyMap(o.Annotations), anyMap(p.Annotations))
-	if p.Finalizer && !o.finalizer() && fleet != "" {
+	takes, leaves := p.Finalizer && !o.keptBy(fleet), !p.Finalizer && o.keptBy(fleet)
+	if takes && fleet != "" {
 		changed[FleetAnnotation] = fleet
 	}
 	if len(changed) > 0 {
 		meta["annotations"] = changed
 	}
 	switch {
-	case p.Finalizer && !o.finalizer():
+	case takes && !o.finalizer():
 		meta["finalizers"] = append(slices.Clone(o.Finalizers), proxy.FinalizerName)
-	case !p.Finalizer && o.finalizer():
+	case leaves:
 		meta["finalizers"] = slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool { return f == proxy.FinalizerName })
 	}
 	return patch{"metadata": compared(o, meta)}, nil

@@ -191,12 +191,12 @@ func (s *Store) Get(_ context.Context, k proxy.Key) (*proxy.Proxy, error) {
 	if err := o.problem(); err != nil {
 		return nil, fmt.Errorf("%v cannot be understood: %w", k, err)
 	}
-	return o.record(), nil
+	return o.record(s.cfg.Fleet), nil
 }
 
 // foreign says whether another fleet keeps an object.
 func (s *Store) foreign(o *object) bool {
-	keeper := o.Annotations[FleetAnnotation]
+	keeper := o.keeper()
 	return s.cfg.Fleet != "" && keeper != "" && keeper != s.cfg.Fleet
 }
 
@@ -209,7 +209,7 @@ func (s *Store) List(context.Context) ([]*proxy.Proxy, error) {
 	all := make([]*proxy.Proxy, 0, len(objects))
 	for _, o := range objects {
 		if !s.foreign(o) && o.problem() == nil {
-			all = append(all, o.record())
+			all = append(all, o.record(s.cfg.Fleet))
 		}
 	}
 	slices.SortFunc(all, func(a, b *proxy.Proxy) int { return a.Key.Compare(b.Key) })
@@ -259,7 +259,7 @@ func (s *Store) Live(ctx context.Context) (map[string]proxy.Held, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%v cannot be understood, and nobody knows which instance it has: %w", o.key(), err)
 		}
-		live[string(o.UID)] = proxy.HeldBy(o.record())
+		live[string(o.UID)] = proxy.HeldBy(o.record(s.cfg.Fleet))
 	}
 	s.noteAll(all, version)
 	return live, nil

@@ -178,7 +178,7 @@ func (h *history) settled() error {
 		return fmt.Errorf("%d records and %d instances", len(all), len(h.lab.instances))
 	}
 	for _, o := range all {
-		p := o.record()
+		p := o.record("")
 		b := h.lab.instances[p.Status.Instance.ID]
 		if p.Status.Phase != proxy.Ready || b == nil || !b.wantedBy(p) {
 			return fmt.Errorf("%v is %s", p.Key, p.Status.Phase)
@@ -288,7 +288,7 @@ func (l *lab) judge(b *built) {
 		l.t.Error(err)
 	}
 	for _, o := range all {
-		if p := o.record(); b.wantedBy(p) {
+		if p := o.record(""); b.wantedBy(p) {
 			l.t.Errorf("%s (%s) is deleted, which %v wants", b.ID, b.machineType, p.Key)
 		}
 	}

@@ -47,7 +47,7 @@ func (s *Store) leave(o *object) {
 	if !s.shared {
 		s.shared = true
 		s.cfg.Logger.Warn("another fleet keeps proxies here, and they are left alone: is it this one, under an earlier identity?",
-			"proxy", o.key(), "keeper", o.Annotations[FleetAnnotation], "fleet", s.cfg.Fleet)
+			"proxy", o.key(), "keeper", o.keeper(), "fleet", s.cfg.Fleet)
 	}
 }
 

@@ -20,7 +20,7 @@ func (s *Store) UpdateMeta(ctx context.Context, p *proxy.Proxy) (*proxy.Proxy, e
 	if err != nil {
 		return nil, err
 	}
-	return now.record(), nil
+	return now.record(s.cfg.Fleet), nil
 }
 
 // UpdateStatus writes the status, and an Event where it says something new.
@@ -30,7 +30,7 @@ func (s *Store) UpdateStatus(ctx context.Context, p *proxy.Proxy) (*proxy.Proxy,
 		return nil, err
 	}
 	s.events.tell(was, now)
-	return now.record(), nil
+	return now.record(s.cfg.Fleet), nil
 }
 
 // update patches the object that p was read from, and returns it as it was and as it is stored then. The patch is sent also
