@@ -23,8 +23,8 @@ type Config struct {
 	BaseURL string
 	// Token is what the server wants to be told. Defaults to none.
 	Token secret.Text
-	// HTTPClient sends the requests. Defaults to one that follows no redirects, for the API has none. A Timeout that it has
-	// applies beside those of the client.
+	// HTTPClient sends the requests. Defaults to one of its own. Redirects are not followed, for the API has none, unless its
+	// CheckRedirect says otherwise. A Timeout that it has applies beside those of the client.
 	HTTPClient *http.Client
 	// UserAgent tells the server who calls. Defaults to proxyfleet-client.
 	UserAgent string
@@ -34,7 +34,12 @@ func (c Config) withDefaults() Config {
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
 	c.UserAgent = cmp.Or(c.UserAgent, "proxyfleet-client")
 	if c.HTTPClient == nil {
-		c.HTTPClient = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		c.HTTPClient = &http.Client{}
+	}
+	if c.HTTPClient.CheckRedirect == nil {
+		own := *c.HTTPClient
+		own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		c.HTTPClient = &own
 	}
 	return c
 }

@@ -410,14 +410,23 @@ func TestNothingIsAskedAboutNothing(t *testing.T) {
 	}
 }
 
+// A redirect is an error: to follow it would make a GET of a release, whose page says 200, and may take the token elsewhere.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") }))
 	defer other.Close()
-	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusFound))
 	defer server.Close()
-	err := newClient(t, client.Config{BaseURL: server.URL}).Release(t.Context(), "x")
-	if e, ok := errors.AsType[*client.APIError](err); !ok || e.Status != http.StatusTemporaryRedirect || e.Code != "" {
-		t.Errorf("error %v", err)
+	given := &http.Client{}
+	for name, sender := range map[string]*http.Client{"by a client of its own": nil, "by a given one": given} {
+		t.Run(name, func(t *testing.T) {
+			err := newClient(t, client.Config{BaseURL: server.URL, HTTPClient: sender}).Release(t.Context(), "x")
+			if e, ok := errors.AsType[*client.APIError](err); !ok || e.Status != http.StatusFound || e.Code != "" {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	if given.CheckRedirect != nil {
+		t.Error("the given client was changed")
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 // the last in its queue then. It also waits for a server that is not ready, but no longer than Wait in all.
 func (c *Client) Acquire(ctx context.Context, r lease.Request) (lease.Grant, error) {
 	r.ID = cmp.Or(r.ID, rand.Text())
-	for end := time.Now().Add(max(r.Wait, 0)); ; r.Wait = time.Until(end) {
+	for end := time.Now().Add(max(r.Wait, 0)); ; {
 		begun := time.Now()
 		grant, err := c.acquire(ctx, r)
 		if err == nil {
@@ -44,9 +44,11 @@ func (c *Client) Acquire(ctx context.Context, r lease.Request) (lease.Grant, err
 		default:
 			return lease.Grant{}, err
 		}
-		if time.Until(end) <= pause || !sleep(ctx, pause) {
+		left := time.Until(end) - pause
+		if left <= 0 || !sleep(ctx, pause) {
 			return lease.Grant{}, err
 		}
+		r.Wait = left
 	}
 }
 
