@@ -68,7 +68,8 @@ func (c ElectorConfig) withDefaults() ElectorConfig {
 // Elector has one of several replicas lead, by a Lease that they all know. It is a fleet.Elector.
 //
 // A term ends before another can begin, as far as clocks run alike: the others count LeaseDuration from when they saw a renewal,
-// and the leader a shorter time from before it asked for it.
+// and the leader a shorter time from before it asked for it. Where somebody else came to hold the Lease all the same, because it
+// was deleted or this replica slept, the term ends as soon as that is read.
 type Elector struct {
 	cfg      ElectorConfig
 	identity string
@@ -102,7 +103,8 @@ func NewElector(cfg ElectorConfig) (*Elector, error) {
 }
 
 // Run takes part in the election until ctx ends, and calls lead for each term of this replica, with a context that ends with
-// the term. It waits for lead before it takes part again and before it gives the Lease up. An error of lead ends it.
+// the term. It waits for lead before it takes part again and before it gives the Lease up: one that could not be renewed, while
+// lead ended its work, is left to run out. An error of lead ends it.
 func (e *Elector) Run(ctx context.Context, lead func(context.Context) error) error {
 	for {
 		if err := e.takePart(ctx, lead); err != nil {
@@ -145,7 +147,7 @@ func (e *Elector) takePart(ctx context.Context, lead func(context.Context) error
 		ctx, end := context.WithCancel(ctx)
 		defer end()
 		defer context.AfterFunc(lost, end)()
-		defer t.limit(end)() // which is sooner, where the API server does not answer
+		defer t.begin(end)() // which ends it sooner, where the API server does not answer or somebody else holds the Lease
 		return e.term(ctx, lead)
 	}
 }
@@ -217,7 +219,7 @@ type term struct {
 
 	mu    sync.Mutex
 	until time.Time
-	timer *time.Timer // ends the term, nil while there is none
+	timer *time.Timer // ends the term, nil while there is none; it stays until the work has ended
 }
 
 func newTerm(e *Elector) *term {
@@ -236,6 +238,9 @@ func (t *term) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	if err == nil {
 		t.elector.saw(r)
+		if r.HolderIdentity != "" && r.HolderIdentity != t.elector.identity {
+			t.lost()
+		}
 	}
 	return r, raw, err
 }
@@ -251,14 +256,23 @@ func (t *term) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 	})
 }
 
-// errHeldByAnother says that there is nothing to give up.
-var errHeldByAnother = errors.New("the Lease is another replica's")
+// Why a Lease is not given up.
+var (
+	errHeldByAnother = errors.New("the Lease is another replica's")
+	errAtWork        = errors.New("the work of the term has not ended")
+)
 
 // Update replaces the record. The library reads it before it gives the Lease up, and goes by what it knew before: a replica that
-// slept would take the Lease from the next leader.
+// slept would take the Lease from the next leader. It gives it up also by itself, when it could not renew it for long, and knows
+// nothing of the work that may go on.
 func (t *term) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	if r.HolderIdentity == "" && !t.elector.holds() {
-		return errHeldByAnother
+	if r.HolderIdentity == "" {
+		if !t.elector.holds() {
+			return errHeldByAnother
+		}
+		if t.runs() {
+			return errAtWork
+		}
 	}
 	return t.write(ctx, r, t.LeaseLock.Update)
 }
@@ -292,13 +306,36 @@ func (t *term) renewed(asked time.Time) {
 	}
 }
 
-// limit calls end when nobody has renewed the Lease for too long. It returns what stops that.
-func (t *term) limit(end func()) (stop func()) {
+// lost ends the term at once: somebody else holds the Lease.
+func (t *term) lost() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.until = time.Time{}
+	if t.timer != nil {
+		t.timer.Reset(0)
+	}
+}
+
+// begin calls end when nobody has renewed the Lease for too long. It returns what is to be called when the work of the term has
+// ended.
+func (t *term) begin(end func()) (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	timer := time.AfterFunc(time.Until(t.until), end)
 	t.timer = timer
-	return func() { timer.Stop() }
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		timer.Stop()
+		t.timer = nil
+	}
+}
+
+// runs says whether the work of a term has begun and not ended.
+func (t *term) runs() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.timer != nil
 }
 
 var _ resourcelock.Interface = (*term)(nil)

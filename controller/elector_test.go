@@ -1,9 +1,12 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,12 +49,17 @@ func short(cfg *rest.Config, name, address string) ElectorConfig {
 
 func stand(t *testing.T, cfg ElectorConfig) *candidate {
 	t.Helper()
+	return standWith(t, cfg, nil)
+}
+
+func standWith(t *testing.T, cfg ElectorConfig, linger chan struct{}) *candidate {
+	t.Helper()
 	e, err := NewElector(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	c := &candidate{Elector: e, stop: stop, ended: make(chan error, 1), fail: make(chan error)}
+	c := &candidate{Elector: e, stop: stop, ended: make(chan error, 1), linger: linger, fail: make(chan error)}
 	go func() { c.ended <- e.Run(ctx, c.lead) }()
 	t.Cleanup(func() {
 		stop()
@@ -92,8 +100,7 @@ func TestElectorHandsOver(t *testing.T) {
 	cfg := restOf(t, sharedCluster(t).Kubeconfig())
 	a := short(cfg, newLease(t), "10.0.0.1:8090")
 	a.LeaseDuration, a.RenewDeadline = 60*time.Second, 40*time.Second // nobody waits for it to run out
-	first := stand(t, a)
-	first.linger = make(chan struct{})
+	first := standWith(t, a, make(chan struct{}))
 	finish := sync.OnceFunc(func() { close(first.linger) })
 	t.Cleanup(finish)
 	until(t, "the first one leads", first.leads.Load)
@@ -222,6 +229,66 @@ func TestElectorSlept(t *testing.T) {
 	lease, err := leases.Get(t.Context(), newLease(t), metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != other {
 		t.Errorf("the Lease of the other one is %+v, %v", lease.Spec, err)
+	}
+}
+
+// A leader that reads that another one holds the Lease leads no more: it does not wait until its own time is over.
+func TestElectorSeesAnother(t *testing.T) {
+	cfg := restOf(t, sharedCluster(t).Kubeconfig())
+	a := short(cfg, newLease(t), "a:1")
+	a.LeaseDuration, a.RenewDeadline = 60*time.Second, 40*time.Second
+	c := stand(t, a)
+	until(t, "it leads", c.leads.Load)
+	other, minutes := "b:1_other", int32(600)
+	until(t, "another one holds the Lease", func() bool { // it may be renewed meanwhile
+		lease, err := c.leases.Leases("crawl").Get(t.Context(), newLease(t), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &other, &minutes
+		_, err = c.leases.Leases("crawl").Update(t.Context(), lease, metav1.UpdateOptions{})
+		return err == nil
+	})
+	taken := time.Now()
+	until(t, "its term ends", func() bool { return !c.leads.Load() })
+	if took := c.lost.Load().Sub(taken); took > a.RenewDeadline/2 {
+		t.Errorf("it led for %v more", took)
+	}
+	knows(t, c, "b:1", false)
+}
+
+// A Lease that could not be renewed is not given up while the work of the term goes on: the next leader would work beside it.
+func TestElectorWorksOn(t *testing.T) {
+	way := newLink(t, restOf(t, sharedCluster(t).Kubeconfig()))
+	c := standWith(t, short(way.rest, newLease(t), "a:1"), make(chan struct{}))
+	t.Cleanup(func() {
+		c.stop()
+		close(c.linger)
+	})
+	until(t, "it leads", c.leads.Load)
+	var asked atomic.Int64 // when somebody last did
+	way.answers(func(w http.ResponseWriter, r *http.Request) bool {
+		asked.Store(time.Now().UnixNano())
+		if r.Method != http.MethodPut {
+			return false
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if !bytes.Contains(body, []byte("a:1_")) {
+			t.Error("the Lease is given up while lead works")
+			return false
+		}
+		refuse(w, http.StatusInternalServerError, "InternalError")
+		return true
+	})
+	until(t, "its term ends", func() bool { return c.lost.Load() != nil })
+	until(t, "nobody tries any more", func() bool { return time.Since(time.Unix(0, asked.Load())) > 10*c.cfg.RetryPeriod })
+	lease, err := c.leases.Leases("crawl").Get(t.Context(), newLease(t), metav1.GetOptions{})
+	if err != nil || *lease.Spec.HolderIdentity != c.identity {
+		t.Errorf("the Lease is held by %q, %v", *lease.Spec.HolderIdentity, err)
 	}
 }
 
