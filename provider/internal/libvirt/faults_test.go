@@ -234,10 +234,15 @@ func TestTransferThatIsCutOff(t *testing.T) {
 		return ok && e.Class == provider.ErrTransient && e.Reason == ConnectionLost && strings.Contains(e.Error(), "StorageVolUpload")
 	})
 	close(release)
-	in, err := settled(t, p, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var in provider.Instance
+	var err error
+	eventually(t, time.Minute, "another transfer has ended, once the failure is told no more", func() bool {
+		in, err = p.Create(t.Context(), r)
+		if err != nil {
+			wantFailure(t, err, provider.ErrTransient, ConnectionLost)
+		}
+		return in.Incarnation != ""
+	})
 	if in.State != provider.Provisioning || in.Incarnation == "" {
 		t.Errorf("the instance is %+v", in)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 )
 
 // transfers are the images that are on their way. What asks for one does not wait for it.
@@ -23,28 +24,38 @@ type job struct {
 	transfer *transfer
 	running  bool
 	ended    bool
-	err      error
+	// err is why it failed. Somebody is told in any case, and others until then.
+	err   error
+	told  bool
+	until time.Time
 }
+
+// mostTold is how long a failure is told at most. Whoever waits for an image asks more often, and who asks later may know that it has
+// been mended.
+const mostTold = time.Minute
 
 func newTransfers(logger *slog.Logger, begin func(HostConfig, Image, uint64) *transfer) *transfers {
 	return &transfers{logger: logger, begin: begin, wake: make(chan struct{}, 1), byKey: map[transferKey]*job{}}
 }
 
-// ask says how far a transfer is, and has it begin if need be, for somebody who needs so much room when it has arrived. What came of
-// the last one is told once, and whoever asks again has another one begin: that it failed, with its error; or that it is complete,
-// for who asks has looked before it was, and will look again. Who asks for less room than one that failed has another one begin, for
-// whom it may not fail.
+// ask says how far a transfer is, and has it begin if need be, for somebody who needs so much room when it has arrived.
+//
+// That the last one is complete is told once, for who asks has looked before it was, and will look again. That it failed is told with
+// its error: to the first who asks, and to all who ask until as much time has passed as it took, at most a minute; a hundred who wait
+// for one image do not have it fetched a hundred times, and what fails at once is tried each time. Whoever asks after that has another
+// one begin, and so has at any time who asks for less room than one that failed: for whom it may not fail.
 func (t *transfers) ask(h HostConfig, i Image, room uint64) (progress string, _ error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := transferKey{h.Name, i.SHA256}
 	j, ok := t.byKey[key]
 	if ok && j.ended {
-		delete(t.byKey, key)
 		switch {
 		case j.err == nil:
+			delete(t.byKey, key)
 			return j.transfer.progress(), nil
-		case room >= j.transfer.room:
+		case room >= j.transfer.room && (!j.told || time.Now().Before(j.until)):
+			j.told = true
 			return "", j.err
 		}
 		ok = false
@@ -93,7 +104,9 @@ func (t *transfers) waiting() []*job {
 func (t *transfers) do(ctx context.Context, j *job) {
 	logger := t.logger.With("host", j.transfer.host.Name, "image", j.transfer.image.Name)
 	logger.InfoContext(ctx, "image transfer begins")
+	began := time.Now()
 	err := j.transfer.run(ctx)
+	now := time.Now()
 	if err != nil {
 		logger.WarnContext(ctx, "image transfer failed", "error", err)
 	} else {
@@ -101,5 +114,5 @@ func (t *transfers) do(ctx context.Context, j *job) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	j.running, j.ended, j.err = false, true, err
+	j.running, j.ended, j.err, j.until = false, true, err, now.Add(min(now.Sub(began), mostTold))
 }

@@ -226,36 +226,70 @@ func TestStalledImage(t *testing.T) {
 	}
 }
 
-// A transfer that failed for want of room failed for those who need as much; for who needs less, another one begins.
+// A transfer that failed has failed for all who wait for it: none of them has it begun anew, until as much time has passed as it took, or
+// a minute. One that failed for want of room failed for those who need as much; for who needs less, another one begins.
 func TestTransferFailsForWhoNeedsAsMuch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		full := wrong(provider.ErrQuotaExceeded, PoolFull, "full")
-		begun := 0
-		all := newTransfers(slog.New(slog.DiscardHandler), func(_ HostConfig, _ Image, room uint64) *transfer {
-			begun++
-			return &transfer{room: room, most: time.Minute, dial: func(context.Context) (*Conn, error) { return nil, full }}
+	full := wrong(provider.ErrQuotaExceeded, PoolFull, "full")
+	type asked struct {
+		after time.Duration
+		room  uint64
+		told  bool
+		begun int
+	}
+	for _, c := range []struct {
+		name  string
+		takes time.Duration
+		asked []asked
+	}{
+		{"in a while", 20 * time.Second, []asked{
+			{0, 10, false, 1}, // nobody has failed yet
+			{19 * time.Second, 10, false, 1},
+			{2 * time.Second, 9, false, 2}, // what failed was for 10
+			{21 * time.Second, 9, true, 2},
+			{0, 9, true, 2},
+			{0, 20, true, 2},
+			{18 * time.Second, 9, true, 2},
+			{time.Second, 9, false, 3}, // it took as long
+			{30 * time.Second, 9, true, 3},
+		}},
+		{"at once", 0, []asked{
+			{0, 10, false, 1},
+			{time.Hour, 10, true, 1}, // somebody is told in any case
+			{0, 10, false, 2},
+			{0, 10, true, 2},
+			{0, 9, false, 3},
+		}},
+		{"after long", 20 * time.Minute, []asked{
+			{0, 10, false, 1},
+			{21 * time.Minute, 10, true, 1},
+			{0, 10, false, 2},
+			{20*time.Minute + 59*time.Second, 10, true, 2},
+			{time.Second, 10, false, 3},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := 0
+				all := newTransfers(slog.New(slog.DiscardHandler), func(_ HostConfig, _ Image, room uint64) *transfer {
+					begun++
+					return &transfer{room: room, most: time.Hour, dial: func(context.Context) (*Conn, error) { <-time.After(c.takes); return nil, full }}
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go all.run(ctx)
+				for i, a := range c.asked {
+					<-time.After(a.after)
+					synctest.Wait()
+					_, err := all.ask(HostConfig{}, Image{}, a.room)
+					if told := errors.Is(err, full); told != a.told || begun != a.begun {
+						t.Errorf("%d: who needs %d is told %v, and %d transfers have begun, want %v, %d", i, a.room, err, begun, a.told, a.begun)
+					}
+					synctest.Wait()
+				}
+				<-time.After(c.takes)
+			})
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		go all.run(ctx)
-		for _, c := range []struct {
-			room  uint64
-			told  bool
-			begun int
-		}{
-			{10, false, 1}, // nobody has failed yet
-			{9, false, 2},  // what failed was for 10
-			{9, true, 2},
-			{9, false, 3}, // it is told once
-			{20, true, 3},
-		} {
-			_, err := all.ask(HostConfig{}, Image{}, c.room)
-			if told := errors.Is(err, full); told != c.told || begun != c.begun {
-				t.Errorf("who needs %d is told %v, and %d transfers have begun, want %v, %d", c.room, err, begun, c.told, c.begun)
-			}
-			synctest.Wait()
-		}
-		cancel()
-	})
+	}
 }
 
 // Who asks when a transfer is complete has looked before it was. Another one begins for who has looked since, and asks again.
