@@ -119,14 +119,18 @@ func (p *Provider) build(ctx context.Context, c *Conn, m machine, b *built) (pro
 }
 
 // undo removes what a create has made that failed, if the host still answers: else the fleet would take it for a machine that was
-// stopped, and replace it. What stays is seen by the next call.
+// stopped, and replace it. What stays is seen by the next call, and so is a machine that another leader has started meanwhile.
 func (p *Provider) undo(ctx context.Context, c *Conn, d Domain) {
 	select {
 	case <-c.Closed():
 		return
 	default:
 	}
-	if err := p.delete(ctx, c, d, c.host.Name); err != nil {
+	condition, err := c.State(ctx, d)
+	if err == nil && condition.halfMade() {
+		err = p.delete(ctx, c, d, c.host.Name)
+	}
+	if err != nil {
 		p.logger.WarnContext(ctx, "what is left of a create that failed is not removed", "host", c.host.Name, "domain", d.Name, "error", err)
 	}
 }

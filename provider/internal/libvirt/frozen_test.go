@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -81,6 +82,79 @@ func TestFrozenAtEachCall(t *testing.T) {
 			relay.Rule(nil)
 			signal(t, host, "CONT")
 			removeBegun(t, p, requestFor("uid-frozen"))
+		})
+	}
+}
+
+// A leader that stands still in the middle of a call, and does not know that it is none any more when it goes on, leaves alone what
+// the next one has made under the same name meanwhile: it neither takes the disk of a machine nor stops it.
+func TestLeaderThatWakesUp(t *testing.T) {
+	host := realHost(t)
+	relay, err := hypervisor.NewRelay(host.Path("relay-"+rand.Text()[:8]+".sock"), host.LibvirtSocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer relay.Close()
+	next := withImage(t, host)
+	if _, err := settled(t, next, requestFor("uid-first")); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, next, requestFor("uid-first"))
+	old := withImage(t, host, func(c *Config) { c.Hosts[0].Socket = relay.Path() })
+	r := requestFor("uid-again")
+	var now provider.Instance
+	replace := func() {
+		if err := next.Delete(t.Context(), refOf(t, next, r)); err != nil {
+			t.Error(err)
+		}
+		if now, err = next.Create(t.Context(), r); err != nil {
+			t.Error(err)
+		}
+	}
+	start := func() {
+		if now, err = next.Create(t.Context(), r); err != nil {
+			t.Error(err)
+		}
+	}
+	creation := func() error { _, err := old.Create(t.Context(), r); return err }
+	deletion := func() error { return old.Delete(t.Context(), refOf(t, old, r)) }
+	for _, c := range []struct {
+		name      string
+		made      bool
+		do        func() error
+		at        func(call, last uint32) bool
+		meanwhile func()
+	}{
+		{"before it stops the machine", true, deletion, func(call, _ uint32) bool { return call == hypervisor.DomainDestroy }, replace},
+		{"when it has stopped the machine", true, deletion, func(_, last uint32) bool { return last == hypervisor.DomainDestroy }, replace},
+		{"before it starts the machine", false, creation, func(call, _ uint32) bool { return call == hypervisor.DomainCreate }, start},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.made {
+				start()
+			}
+			var last uint32
+			var stood bool
+			relay.Rule(func(call uint32) hypervisor.Verdict {
+				if !stood && c.at(call, last) {
+					stood = true
+					c.meanwhile()
+				}
+				last = call
+				return hypervisor.Pass
+			})
+			err := c.do()
+			relay.Rule(nil)
+			if !stood || (err == nil) != c.made {
+				t.Errorf("the old leader's call ends with %v", err)
+			}
+			if is, err := next.Get(t.Context(), refOf(t, next, r)); err != nil || is.Incarnation != now.Incarnation || is.State == provider.Stopped {
+				t.Errorf("the machine is %+v, %v, want %s", is, err, now.Incarnation)
+			}
+			if volumes := shell(t, host, "ls /var/lib/libvirt/images/fleet"); !strings.Contains(volumes, diskOf(r.Name)) || !strings.Contains(volumes, seedOf(r.Name)) {
+				t.Errorf("the pool has:\n%s", volumes)
+			}
+			remove(t, next, r)
 		})
 	}
 }

@@ -338,7 +338,10 @@ func (p *Provider) delete(ctx context.Context, c *Conn, d Domain, host string) e
 		return err
 	}
 	definition, err := c.Definition(ctx, d)
-	if err != nil && !code(err, golibvirt.ErrNoDomain) {
+	if code(err, golibvirt.ErrNoDomain) {
+		return p.deleteLeft(ctx, c, host, d.Name)
+	}
+	if err != nil {
 		return err
 	}
 	if err := p.deleteVolumes(ctx, c, poolOf(definition, p.hosts[host].Pool), d.Name); err != nil {
@@ -348,6 +351,15 @@ func (p *Provider) delete(ctx context.Context, c *Conn, d Domain, host string) e
 		return err
 	}
 	return nil
+}
+
+// deleteLeft removes the volumes of a domain that went while it was being deleted, unless its name has another one by now: then they
+// are that one's.
+func (p *Provider) deleteLeft(ctx context.Context, c *Conn, host, name string) error {
+	if _, err := c.Domain(ctx, name); !code(err, golibvirt.ErrNoDomain) {
+		return err
+	}
+	return p.deleteVolumes(ctx, c, p.hosts[host].Pool, name)
 }
 
 // deleteVolumes removes the disk and the seed of a machine from a pool.
