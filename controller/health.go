@@ -31,9 +31,12 @@ type HealthConfig struct {
 	REST *rest.Config
 	// Types are the types of the providers that are checked, by the names of the providers. Defaults to none.
 	Types map[string]string
+	// Fleet is the identity of the fleet whose providers they are. The objects bear it as their [FleetAnnotation], and those of
+	// another fleet are left alone. Defaults to none: all objects are this fleet's.
+	Fleet string
 	// Timeout bounds each request. Defaults to 10s.
 	Timeout time.Duration
-	// Logger hears of providers that cannot have an object. Defaults to one that discards.
+	// Logger hears of providers that cannot have an object, or whose object is another fleet's. Defaults to one that discards.
 	Logger *slog.Logger
 }
 
@@ -43,8 +46,8 @@ type HealthWriter struct {
 	cfg    HealthConfig
 	client rest.Interface
 
-	mu       sync.Mutex
-	nameless map[string]bool // providers of which it was said that they can have no object
+	mu     sync.Mutex
+	unseen map[string]bool // providers of which it was said why they have no object
 }
 
 var _ monitor.Sink = (*HealthWriter)(nil)
@@ -64,15 +67,15 @@ func NewHealthWriter(cfg HealthConfig) (*HealthWriter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("health writer: REST: %w", err)
 	}
-	w := &HealthWriter{cfg: cfg, nameless: map[string]bool{}}
+	w := &HealthWriter{cfg: cfg, unseen: map[string]bool{}}
 	if w.client, err = groupClient(cfg.REST, client, scheme); err != nil {
 		return nil, fmt.Errorf("health writer: REST: %w", err)
 	}
 	return w, nil
 }
 
-// Prune deletes the objects that a HealthWriter made of providers that are not checked any more: all of them where Types is
-// empty. It is for the start of a term.
+// Prune deletes the objects that a HealthWriter made of this fleet's providers that are not checked any more: all of them where
+// Types is empty. Those without a mark count as this fleet's: they are from an earlier release. It is for the start of a term.
 func (w *HealthWriter) Prune(ctx context.Context) error {
 	list := &v1alpha1.ProviderHealthList{}
 	err := w.send(ctx, w.client.Get().VersionedParams(&metav1.ListOptions{LabelSelector: managedBy + "=" + component}, metav1.ParameterCodec), list)
@@ -81,27 +84,50 @@ func (w *HealthWriter) Prune(ctx context.Context) error {
 	}
 	var problems []error
 	for _, h := range list.Items {
-		if _, checked := w.cfg.Types[h.Name]; checked {
+		if _, checked := w.cfg.Types[h.Name]; checked || w.foreign(&h) {
 			continue
 		}
-		if err := w.send(ctx, w.client.Delete().Name(h.Name), nil); err != nil && !apierrors.IsNotFound(err) {
+		if err := w.remove(ctx, &h); err != nil {
 			problems = append(problems, fmt.Errorf("ProviderHealth %s of a provider that is not checked any more: %w", h.Name, err))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// Report writes the status of one provider: an uncached read, the object if there is none, and one patch.
+// foreign says whether an object is another fleet's.
+func (w *HealthWriter) foreign(h *v1alpha1.ProviderHealth) bool {
+	keeper := h.Annotations[FleetAnnotation]
+	return w.cfg.Fleet != "" && keeper != "" && keeper != w.cfg.Fleet
+}
+
+// unmarked says whether a HealthWriter of an earlier release made an object, for nobody knows which fleet.
+func (w *HealthWriter) unmarked(h *v1alpha1.ProviderHealth) bool {
+	return w.cfg.Fleet != "" && h.Annotations[FleetAnnotation] == "" && h.Labels[managedBy] == component
+}
+
+// remove deletes an object, and not one that somebody made in its place.
+func (w *HealthWriter) remove(ctx context.Context, h *v1alpha1.ProviderHealth) error {
+	err := w.send(ctx, w.client.Delete().Name(h.Name).Body(metav1.NewPreconditionDeleteOptions(string(h.UID))), nil)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// Report writes the status of one provider: an uncached read, the object if there is none, and one patch. Where the object is
+// another fleet's, it says so once in the log, and is no failure.
 func (w *HealthWriter) Report(ctx context.Context, r monitor.Result) error {
 	if !r.CanCheck || r.Checked.IsZero() || !w.named(ctx, r.Provider) {
 		return nil
 	}
-	err := w.send(ctx, w.client.Get().Name(r.Provider), &v1alpha1.ProviderHealth{})
-	if apierrors.IsNotFound(err) {
-		err = w.create(ctx, r.Provider)
-	}
+	h, err := w.object(ctx, r.Provider)
 	if err != nil {
 		return fmt.Errorf("ProviderHealth %s: %w", r.Provider, err)
+	}
+	if w.foreign(h) {
+		w.withhold(ctx, r.Provider, "provider has no ProviderHealth, for that of its name is another fleet's: give one of the two providers another name",
+			"keeper", h.Annotations[FleetAnnotation], "fleet", w.cfg.Fleet)
+		return nil
 	}
 	body, err := json.Marshal(w.status(r))
 	if err != nil {
@@ -113,13 +139,35 @@ func (w *HealthWriter) Report(ctx context.Context, r monitor.Result) error {
 	return nil
 }
 
-func (w *HealthWriter) create(ctx context.Context, name string) error {
-	h := &v1alpha1.ProviderHealth{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{managedBy: component}}}
-	err := w.send(ctx, w.client.Post().Body(h), nil)
-	if apierrors.IsAlreadyExists(err) {
-		return nil
+// object returns the object of a provider, and makes it if there is none. One without a mark is made anew: the rights that a fleet
+// has do not suffice to change it.
+func (w *HealthWriter) object(ctx context.Context, name string) (*v1alpha1.ProviderHealth, error) {
+	h, err := w.read(ctx, name)
+	switch {
+	case err == nil && w.unmarked(h):
+		if err := w.remove(ctx, h); err != nil {
+			return nil, err
+		}
+	case !apierrors.IsNotFound(err):
+		return h, err
 	}
-	return err
+	if h, err = w.create(ctx, name); apierrors.IsAlreadyExists(err) {
+		return w.read(ctx, name) // somebody was faster
+	}
+	return h, err
+}
+
+func (w *HealthWriter) read(ctx context.Context, name string) (*v1alpha1.ProviderHealth, error) {
+	h := &v1alpha1.ProviderHealth{}
+	return h, w.send(ctx, w.client.Get().Name(name), h)
+}
+
+func (w *HealthWriter) create(ctx context.Context, name string) (*v1alpha1.ProviderHealth, error) {
+	h := &v1alpha1.ProviderHealth{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{managedBy: component}}}
+	if w.cfg.Fleet != "" {
+		h.Annotations = map[string]string{FleetAnnotation: w.cfg.Fleet}
+	}
+	return h, w.send(ctx, w.client.Post().Body(h), nil)
 }
 
 // named says whether a provider can have an object, and says so once if it cannot.
@@ -128,13 +176,18 @@ func (w *HealthWriter) named(ctx context.Context, name string) bool {
 	if len(problems) == 0 {
 		return true
 	}
+	w.withhold(ctx, name, "provider has no ProviderHealth, for its name is not one of an object", "err", problems[0])
+	return false
+}
+
+// withhold says why a provider has no object, once.
+func (w *HealthWriter) withhold(ctx context.Context, name, why string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.nameless[name] {
-		w.nameless[name] = true
-		w.cfg.Logger.WarnContext(ctx, "provider has no ProviderHealth, for its name is not one of an object", "provider", name, "err", problems[0])
+	if !w.unseen[name] {
+		w.unseen[name] = true
+		w.cfg.Logger.WarnContext(ctx, why, append([]any{"provider", name}, args...)...)
 	}
-	return false
 }
 
 // status is the merge patch that makes the status what the result says.

@@ -3,6 +3,7 @@ package controller
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -93,6 +94,80 @@ func TestHealthWriter(t *testing.T) {
 	}
 	if got := names(t, w); !cmp.Equal(got, []string{"theirs"}) {
 		t.Errorf("after Prune without checks there are %v", got)
+	}
+}
+
+// Two fleets for the whole cluster show their checks beside each other: each removes its own objects only, and what one has shown
+// under a name the other one leaves as it is, and says so once. What an earlier release made has no mark, and is taken over.
+func TestHealthOfTwoFleets(t *testing.T) {
+	c := sharedCluster(t)
+	if _, err := c.Kubectl(t.Context(), "delete", "providerhealths", "--all"); err != nil {
+		t.Fatal(err)
+	}
+	const earlier = `{"apiVersion": "crawl.example.com/v1alpha1", "kind": "ProviderHealth", "metadata": {"name": %q,
+"labels": {"app.kubernetes.io/managed-by": "proxyfleet"}}}`
+	for _, name := range []string{"early", "left"} {
+		if _, err := c.KubectlInput(t.Context(), fmt.Sprintf(earlier, name), "apply", "--filename=-"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log bytes.Buffer
+	fleet := func(identity string, providers ...string) *HealthWriter {
+		types := map[string]string{}
+		for _, name := range providers {
+			types[name] = identity
+		}
+		w, err := NewHealthWriter(HealthConfig{REST: restOf(t, c.Kubeconfig()), Types: types, Fleet: identity, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	begin := func(w *HealthWriter) {
+		t.Helper()
+		if err := w.Prune(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			for name := range w.cfg.Types {
+				if err := w.Report(t.Context(), monitor.Result{Provider: name, CanCheck: true, Checked: time.Unix(1e9, 0)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	// The first identity is one that could not be a label.
+	ours, theirs := fleet("-ours", "early", "gone", "lab"), fleet("theirs", "cloud", "lab")
+	stale := healthOf(t, ours, "early")
+	begin(ours)
+	if h := healthOf(t, ours, "early"); h.Annotations[FleetAnnotation] != "-ours" {
+		t.Errorf("what an earlier release made is not marked: %v", h.Annotations)
+	}
+	begin(theirs)
+	delete(ours.cfg.Types, "gone")
+	begin(ours)
+	begin(theirs)
+	if err := theirs.remove(t.Context(), stale); err != nil { // it has listed it, and then it was taken over
+		t.Errorf("a removal of what is gone: %v", err)
+	}
+	got := map[string]string{}
+	for _, name := range names(t, ours) {
+		h := healthOf(t, ours, name)
+		got[name] = h.Annotations[FleetAnnotation] + " shows " + h.Status.Type
+	}
+	want := map[string]string{"early": "-ours shows -ours", "lab": "-ours shows -ours", "cloud": "theirs shows theirs"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "provider=lab keeper=-ours fleet=theirs") {
+		t.Errorf("the log says:\n%s", text)
+	}
+	for _, w := range []*HealthWriter{ours, theirs} {
+		w.cfg.Types = nil
+		begin(w)
+	}
+	if left := names(t, ours); len(left) > 0 {
+		t.Errorf("in the end there are %v", left)
 	}
 }
 

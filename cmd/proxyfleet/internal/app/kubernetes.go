@@ -160,7 +160,8 @@ func (c *cluster) follow(where location) (err error) {
 	}
 	c.checks = unseen{}
 	if o.namespace == "" {
-		c.checks, err = controller.NewHealthWriter(controller.HealthConfig{REST: where.rest, Types: c.checked(), Logger: c.log})
+		c.checks, err = controller.NewHealthWriter(controller.HealthConfig{REST: where.rest, Types: c.checked(), Fleet: c.identity,
+			Logger: c.log})
 	}
 	if err != nil || !o.elect {
 		c.elector = alone{}
