@@ -49,12 +49,13 @@ func openFront(ctx context.Context, o runOptions, a access, c *manifest.Configur
 	f.server, err = serving.Listen(serving.Config{Address: o.listen, CertFile: o.certFile, KeyFile: o.keyFile,
 		Drain: o.shutdownTimeout / 2, Logger: log})
 	if err == nil && o.metricsListen != "" {
-		f.scrapes, err = serving.Listen(serving.Config{Address: o.metricsListen, MaxConnections: maxScrapers, Logger: log})
+		f.scrapes, err = serving.Listen(serving.Config{Address: o.metricsListen, MaxConnections: maxScrapers, Brief: true, Logger: log})
 	}
 	return f, err
 }
 
-// maxScrapers is how many connections for metrics are open at once, so that the API's have room.
+// maxScrapers is how many connections for metrics are open at once, so that the API's have room. The kubelet's probes are among
+// them, so none is kept: those that somebody leaves idle would have a replica killed that works.
 const maxScrapers = 64
 
 // api is what the API of each fleet is made of.

@@ -17,6 +17,7 @@ import (
 const (
 	headerTimeout  = 10 * time.Second
 	readTimeout    = 30 * time.Second
+	briefTimeout   = 2 * time.Second // to read, of a brief server
 	writeTimeout   = time.Minute
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
@@ -34,6 +35,9 @@ type Config struct {
 	// nothing gets half of the files that the process may open at most, and one that does an eighth, so that the peers of
 	// both together cannot take them all.
 	MaxConnections int
+	// Brief has each connection serve one request, which must come at once: so those that somebody leaves open do not take the
+	// places of others. Defaults to connections that are kept for more.
+	Brief bool
 	// Drain is how long requests may go on when the server is to end. Defaults to not at all.
 	Drain time.Duration
 	// Logger hears of peers and certificates that make trouble. Required.
@@ -107,6 +111,10 @@ func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn),
+	}
+	if s.cfg.Brief {
+		server.ReadHeaderTimeout, server.ReadTimeout = briefTimeout, briefTimeout
+		server.SetKeepAlivesEnabled(false)
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(s.socket) }()
