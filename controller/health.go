@@ -47,7 +47,7 @@ type HealthWriter struct {
 	client rest.Interface
 
 	mu     sync.Mutex
-	unseen map[string]bool // providers of which it was said why they have no object
+	unseen map[string]bool // providers of which it was said that they have no object
 }
 
 var _ monitor.Sink = (*HealthWriter)(nil)
@@ -125,8 +125,10 @@ func (w *HealthWriter) Report(ctx context.Context, r monitor.Result) error {
 		return fmt.Errorf("ProviderHealth %s: %w", r.Provider, err)
 	}
 	if w.foreign(h) {
-		w.withhold(ctx, r.Provider, "provider has no ProviderHealth, for that of its name is another fleet's: give one of the two providers another name",
-			"keeper", h.Annotations[FleetAnnotation], "fleet", w.cfg.Fleet)
+		if w.first(r.Provider) {
+			w.cfg.Logger.WarnContext(ctx, "provider has no ProviderHealth, for that of its name is another fleet's: give one of the two providers another name",
+				"provider", r.Provider, "keeper", h.Annotations[FleetAnnotation], "fleet", w.cfg.Fleet)
+		}
 		return nil
 	}
 	body, err := json.Marshal(w.status(r))
@@ -176,18 +178,19 @@ func (w *HealthWriter) named(ctx context.Context, name string) bool {
 	if len(problems) == 0 {
 		return true
 	}
-	w.withhold(ctx, name, "provider has no ProviderHealth, for its name is not one of an object", "err", problems[0])
+	if w.first(name) {
+		w.cfg.Logger.WarnContext(ctx, "provider has no ProviderHealth, for its name is not one of an object", "provider", name, "err", problems[0])
+	}
 	return false
 }
 
-// withhold says why a provider has no object, once.
-func (w *HealthWriter) withhold(ctx context.Context, name, why string, args ...any) {
+// first says whether it is to be said now that a provider has no object: once.
+func (w *HealthWriter) first(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.unseen[name] {
-		w.unseen[name] = true
-		w.cfg.Logger.WarnContext(ctx, why, append([]any{"provider", name}, args...)...)
-	}
+	said := w.unseen[name]
+	w.unseen[name] = true
+	return !said
 }
 
 // status is the merge patch that makes the status what the result says.
