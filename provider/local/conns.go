@@ -80,13 +80,15 @@ func (s *conns) close() {
 
 // conn is a connection that gives up when nothing moves for tunnelIdle: on a write that the peer does not take, and, to a
 // destination, on a read while nothing is written either. How long a client may be silent between two requests is up to
-// the HTTP server.
+// the HTTP server, and in a tunnel to the connection to the destination; when that has ended, and the client has been told
+// so by CloseWrite, a read from it gives up as well.
 type conn struct {
 	net.Conn
 	set      *conns
 	isClient bool
 	since    time.Time
 	moved    atomic.Int64 // when something last did, as a duration after since
+	ending   atomic.Bool  // nothing more is written
 }
 
 func (c *conn) touch() { c.moved.Store(int64(time.Since(c.since))) }
@@ -95,7 +97,7 @@ func (c *conn) touch() { c.moved.Store(int64(time.Since(c.since))) }
 func (c *conn) idleAt() time.Time { return c.since.Add(time.Duration(c.moved.Load()) + tunnelIdle) }
 
 func (c *conn) Read(p []byte) (int, error) {
-	if c.isClient {
+	if c.isClient && !c.ending.Load() {
 		return c.Conn.Read(p)
 	}
 	c.touch()
@@ -132,8 +134,15 @@ func (c *conn) Close() error {
 // CloseRead and CloseWrite let a tunnel end in one direction before the other.
 func (c *conn) CloseRead() error { return c.half(func(h halfCloser) error { return h.CloseRead() }) }
 
-// CloseWrite is the other half of CloseRead.
-func (c *conn) CloseWrite() error { return c.half(func(h halfCloser) error { return h.CloseWrite() }) }
+// CloseWrite is the other half of CloseRead. From now on a read gives up in time, the one that is under way too.
+func (c *conn) CloseWrite() error {
+	c.ending.Store(true)
+	c.touch()
+	if err := c.SetReadDeadline(c.idleAt()); err != nil {
+		return err
+	}
+	return c.half(func(h halfCloser) error { return h.CloseWrite() })
+}
 
 type halfCloser interface {
 	CloseRead() error

@@ -1,9 +1,13 @@
 package local
 
 import (
+	"bufio"
+	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -53,6 +57,81 @@ func TestOneWayTunnel(t *testing.T) {
 		want := writes*tunnelIdle/2 + tunnelIdle
 		if took, err := readEnds(c); took != want || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("the read ended after %v with %v, want a timeout after %v", took, err, want)
+		}
+	})
+}
+
+// pipes is a listener whose connections come by a channel.
+type pipes chan net.Conn
+
+func (l pipes) Accept() (net.Conn, error) {
+	if c, ok := <-l; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l pipes) Close() error { close(l); return nil }
+
+func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// A tunnel whose destination has hung up ends after tunnelIdle, whether the client notices or not: it gives its place back.
+func TestHalfClosedTunnel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, log := newConns(), slog.New(slog.DiscardHandler)
+		near, destination := net.Pipe()
+		f := newForwarder(newGate(nil), &dialer{}, log)
+		f.proxy.Tr.DialContext = func(context.Context, string, string) (net.Conn, error) { return s.add(near, false), nil }
+		server, accepted := newServer(t.Context(), f, log), make(pipes)
+		go func() { _ = server.Serve(guardedListener{accepted, s}) }()
+		accept, client := net.Pipe()
+		accepted <- accept
+		defer func() {
+			_ = server.Close()
+			s.close()
+			<-s.drain()
+		}()
+
+		go func() {
+			_, _ = io.WriteString(client, "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
+		}()
+		resp, err := http.ReadResponse(bufio.NewReader(client), &http.Request{Method: http.MethodConnect})
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("CONNECT: %v, %v", resp, err)
+		}
+		time.Sleep(tunnelIdle / 2)
+		_ = destination.Close()
+		hungUp := time.Now()
+		select {
+		case <-s.drain():
+			if took := time.Since(hungUp); took != tunnelIdle {
+				t.Errorf("both connections were closed %v after the destination had hung up, want %v", took, tunnelIdle)
+			}
+		case <-time.After(2 * tunnelIdle):
+			t.Errorf("%d connections are open %v after the destination has hung up", len(s.open), 2*tunnelIdle)
+		}
+	})
+}
+
+// A client that sends on after its destination has said all that it had to say is not idle.
+func TestClientSendsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, far := pipe(t, newConns(), true)
+		if err := c.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		const writes = 5
+		go func() {
+			for range writes {
+				time.Sleep(tunnelIdle / 2)
+				_, _ = far.Write([]byte("x"))
+			}
+		}()
+		start := time.Now()
+		n, err := io.Copy(io.Discard, c)
+		want := writes*tunnelIdle/2 + tunnelIdle
+		if took := time.Since(start); n != writes || took != want || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d bytes were read in %v, and then %v; want %d, and a timeout after %v", n, took, err, writes, want)
 		}
 	})
 }
