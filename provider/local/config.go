@@ -19,8 +19,8 @@ type Config struct {
 	// AllowNonLoopback lets Addresses be ones that other hosts can reach. Each proxy then needs credentials. Defaults to
 	// false.
 	AllowNonLoopback bool `json:"allowNonLoopback,omitempty"`
-	// AllowedDestinations are addresses and prefixes of loopback and private networks that the proxies may relay to, at all
-	// ports or at one: "127.0.0.1:8080", "10.1.0.0/16:443", "[fd00::1]:443". Defaults to none.
+	// AllowedDestinations are addresses and prefixes of loopback and private networks, and addresses of this host, that the
+	// proxies may relay to, at all ports or at one: "127.0.0.1:8080", "10.1.0.0/16:443", "[fd00::1]:443". Defaults to none.
 	AllowedDestinations []string `json:"allowedDestinations,omitempty"`
 }
 

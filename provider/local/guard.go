@@ -14,6 +14,7 @@ import (
 // guard decides which addresses the proxies relay to.
 type guard struct {
 	allowed []destination
+	host    *host
 	isOwn   func(netip.AddrPort) bool // says whether one of our listeners is there
 }
 
@@ -57,10 +58,16 @@ func (g guard) check(destination netip.AddrPort) error {
 		return refuse("it is " + kind)
 	case g.isOwn(where):
 		return refuse("it is a proxy of the same fleet")
-	case isInternal(a) && !g.allows(where):
+	case g.allows(where):
+		return nil
+	case isInternal(a):
 		return refuse("it is a loopback, private or reserved address that allowedDestinations does not have for this port")
 	}
-	return nil
+	isHost, err := g.host.has(a)
+	if isHost {
+		return refuse("it is an address of this host that allowedDestinations does not have for this port")
+	}
+	return err
 }
 
 func (g guard) allows(where netip.AddrPort) bool {
@@ -130,7 +137,8 @@ var internal = [...]netip.Prefix{
 	netip.MustParsePrefix("240.0.0.0/4"),
 }
 
-// isInternal says whether an address needs to be allowed. Of IPv6, what is not allotted to the Internet is internal.
+// isInternal says whether an address needs to be allowed on whatever machine. Of IPv6, what is not allotted to the Internet
+// is internal.
 func isInternal(a netip.Addr) bool {
 	if a.Is4() {
 		return within(a, internal[:])

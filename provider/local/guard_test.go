@@ -80,18 +80,35 @@ func TestGuard(t *testing.T) {
 		{"allowed port of an IPv6 network", "[fd12:3456::1]:443", []string{"[fd12:3456::/32]:443"}, ""},
 		{"a port, and the rest by another entry", "127.0.0.1:22", []string{"127.0.0.1:8080", "127.0.0.0/8"}, ""},
 		{"a port takes no other destination away", "93.184.216.34:80", []string{"127.0.0.1:8080"}, ""},
+		{"address of the host", "203.0.113.1:9100", nil, "address of this host"},
+		{"address of the host, mapped", "[::ffff:203.0.113.1]:9100", nil, "address of this host"},
+		{"address of the host, NAT64", "[64:ff9b::cb00:7101]:9100", nil, "address of this host"},
+		{"address of the host, IPv6", "[2001:db8::1]:9100", nil, "address of this host"},
+		{"address of the host, IPv6 with a zone", "[2001:db8::1%eth0]:9100", nil, "address of this host"},
+		{"address of the host, 6to4", "[2002:cb00:7103::1]:9100", nil, "address of this host"},
+		{"where a proxy may listen", "203.0.113.10:22", nil, "address of this host"},
+		{"where connections leave from", "203.0.113.20:22", nil, "address of this host"},
+		{"where connections leave from, IPv6", "[2001:db8::20]:22", nil, "address of this host"},
+		{"allowed port of the host", "203.0.113.1:443", []string{"203.0.113.1:443"}, ""},
+		{"beside the allowed port of the host", "203.0.113.1:9100", []string{"203.0.113.1:443"}, "for this port"},
+		{"the neighbour of the host", "203.0.113.2:9100", nil, ""},
+
 		{"our own listener at an allowed port", "127.0.0.10:3128", []string{"127.0.0.10:3128"}, "proxy of the same fleet"},
 
 		{"our own listener", "127.0.0.10:3128", []string{"127.0.0.0/8"}, "proxy of the same fleet"},
 		{"our own listener, mapped", "[::ffff:127.0.0.10]:3128", []string{"127.0.0.0/8"}, "proxy of the same fleet"},
 		{"beside our own listener", "127.0.0.10:3129", []string{"127.0.0.0/8"}, ""},
 	} {
+		h := &host{
+			pool:       pool{listen: addresses("203.0.113.10"), source: addresses("203.0.113.20", "2001:db8::20")},
+			interfaces: func() ([]netip.Addr, error) { return addresses("203.0.113.1", "2001:db8::1", "2002:cb00:7103::1"), nil },
+		}
 		t.Run(c.name, func(t *testing.T) {
 			allowed, err := parseAllowed(c.allowed)
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := guard{allowed: allowed, isOwn: func(a netip.AddrPort) bool { return a == netip.MustParseAddrPort("127.0.0.10:3128") }}
+			g := guard{allowed: allowed, host: h, isOwn: func(a netip.AddrPort) bool { return a == netip.MustParseAddrPort("127.0.0.10:3128") }}
 			err = g.control(t.Context(), "tcp", c.destination, nil)
 			if c.want == "" && err == nil {
 				return
@@ -100,5 +117,28 @@ func TestGuard(t *testing.T) {
 				t.Errorf("check(%s) = %v, want %q", c.destination, err, c.want)
 			}
 		})
+	}
+}
+
+func addresses(list ...string) []netip.Addr {
+	var all []netip.Addr
+	for _, text := range list {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+// While nobody can tell the addresses of the host, nothing is relayed but to what a configuration allows.
+func TestGuardOfUnknownHost(t *testing.T) {
+	unknown := errors.New("planted")
+	g := guard{
+		allowed: []destination{{netip.MustParsePrefix("127.0.0.0/8"), 0}},
+		host:    &host{interfaces: func() ([]netip.Addr, error) { return nil, unknown }},
+		isOwn:   func(netip.AddrPort) bool { return false },
+	}
+	for destination, want := range map[string]error{"93.184.216.34:443": unknown, "127.0.0.1:80": nil} {
+		if err := g.check(netip.MustParseAddrPort(destination)); !errors.Is(err, want) {
+			t.Errorf("check(%s) = %v, want %v", destination, err, want)
+		}
 	}
 }

@@ -42,6 +42,7 @@ type listeners struct {
 	fleet      string
 	log        *slog.Logger
 	settings   settings
+	host       *host
 	records    records
 	iterations int           // of the logins of new instances
 	opened     chan struct{} // closed when Run has opened what there was
@@ -90,6 +91,7 @@ func open(env provider.Environment, raw json.RawMessage, iterations int) (provid
 		fleet:      env.Fleet,
 		log:        env.Logger,
 		settings:   s,
+		host:       newHost(s.pool),
 		records:    records{env.StateDir},
 		iterations: iterations,
 		opened:     make(chan struct{}),
@@ -196,7 +198,7 @@ func (p *listeners) serve(in *instance) {
 	if in.listener != nil || in.Fleet != p.fleet || !p.permits(in.record) {
 		return
 	}
-	g := guard{allowed: p.settings.allowed, isOwn: p.listensAt}
+	g := guard{allowed: p.settings.allowed, host: p.host, isOwn: p.listensAt}
 	in.listener, in.failure = listen(in.record, p.settings.pool.sourceOf(in.Address), g, in.gate, p.log)
 }
 

@@ -259,6 +259,18 @@ func TestRefusedDestinations(t *testing.T) {
 	}
 }
 
+// An address that the configuration has is the host's own, public or not, and what else listens there is not for the clients of
+// the proxies.
+func TestRefusesAddressesOfItsOwn(t *testing.T) {
+	_, in := one(t, func(c *local.Config) {
+		c.Addresses, c.SourceAddresses = []string{"127.0.78.1"}, []string{"203.0.113.1"}
+	})
+	resp := raw(t, in, "CONNECT 203.0.113.1:9100 HTTP/1.1\r\nHost: 203.0.113.1:9100\r\n\r\n")
+	if got := body(t, resp, nil); resp.StatusCode != http.StatusForbidden || !strings.Contains(got, "address of this host") {
+		t.Errorf("status %d, body %q; want 403 and that it is an address of the host", resp.StatusCode, got)
+	}
+}
+
 // Of two services on one address, only the one is reached whose port is allowed.
 func TestAllowedPort(t *testing.T) {
 	target, api := httptest.NewTLSServer(http.NotFoundHandler()), httptest.NewTLSServer(http.NotFoundHandler())
