@@ -126,7 +126,7 @@ func (w *HealthWriter) Report(ctx context.Context, r monitor.Result) error {
 	}
 	if w.foreign(h) {
 		if w.first(r.Provider) {
-			w.cfg.Logger.WarnContext(ctx, "provider has no ProviderHealth, for that of its name is another fleet's: give one of the two providers another name",
+			w.cfg.Logger.WarnContext(ctx, "provider has no ProviderHealth, for that of its name is another fleet's: give one of the two providers another name, or delete the object if that fleet is gone",
 				"provider", r.Provider, "keeper", h.Annotations[FleetAnnotation], "fleet", w.cfg.Fleet)
 		}
 		return nil

@@ -26,6 +26,8 @@ type Explanation struct {
 	Backoff time.Time
 	// Observed is what the provider says of the instance now. Nil where there is nobody to ask or nothing to ask about.
 	Observed *Observation
+	// Verdict is what the probes add up to: healthy or unhealthy. Empty while they have not decided.
+	Verdict string
 	// Probes are the last ones, newest first.
 	Probes []Probe
 	// Leases are those that are open.
@@ -118,6 +120,7 @@ func (a *api) explain(w http.ResponseWriter, r *http.Request) error {
 		Backoff:   instant(e.Backoff),
 		Instance:  showInstance(e.Proxy.Status.Instance),
 		Observed:  showObservation(e.Observed),
+		Verdict:   e.Verdict,
 		Probes:    showEach(e.Probes, showProbe),
 		Leases:    showEach(e.Leases, showOpenLease),
 		Cooldowns: showEach(e.Cooldowns, showCooldown),

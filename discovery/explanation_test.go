@@ -70,6 +70,7 @@ func TestExplain(t *testing.T) {
 		Observed: &discovery.Observation{
 			State: "Running", Incarnation: "42", Host: "192.0.2.7", Port: 3128, Reason: "Migrating", Message: "to another host",
 		},
+		Verdict: "unhealthy",
 		Probes: []discovery.Probe{
 			{At: moment, Party: "target", Message: "the target hung up", Latency: 1500 * time.Millisecond},
 			{At: moment.Add(-time.Minute), OK: true, Latency: 87 * time.Millisecond, StatusCode: 204},
@@ -91,7 +92,7 @@ func TestExplain(t *testing.T) {
 				`,"problem":"placement.zone: no such zone","outdated":true,"backoff":"2026-01-02T02:06:05.678Z"` +
 				`,"instance":{"provider":"gcp","id":"zones/europe-west3-a/instances/proxy-abc","incarnation":"42"}` +
 				`,"observed":{"state":"Running","incarnation":"42","host":"192.0.2.7","port":3128,"reason":"Migrating","message":"to another host"}` +
-				`,"probes":[{"at":"2026-01-02T02:04:05.678Z","ok":false,"party":"target","message":"the target hung up","latencyMillis":1500},` +
+				`,"verdict":"unhealthy","probes":[{"at":"2026-01-02T02:04:05.678Z","ok":false,"party":"target","message":"the target hung up","latencyMillis":1500},` +
 				`{"at":"2026-01-02T02:03:05.678Z","ok":true,"latencyMillis":87,"statusCode":204}]` +
 				`,"leases":[{"target":"example.com","grantedAt":"2026-01-02T02:04:05.678Z","expiresAt":"2026-01-02T02:05:05.678Z"},{"expiresAt":"2026-01-02T02:04:05.678Z"}]` +
 				`,"cooldowns":[{"target":"example.org","until":"2026-01-02T02:04:05.678Z","state":"cooling"},{"until":"2026-01-02T02:04:05.678Z","state":"half-open"}]` +

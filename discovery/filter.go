@@ -91,7 +91,7 @@ func (f *filter) matches(p *proxy.Proxy) bool {
 	return true
 }
 
-// leasable says whether a proxy is one that leases are granted of.
+// leasable says whether a proxy is one that leases are granted of, unless its probes have failed just now.
 func leasable(p *proxy.Proxy) bool { return p.Status.Phase == proxy.Ready && !p.Deleting }
 
 // page takes from the proxies that match those that belong on this page, and says how to ask for the next one.

@@ -17,6 +17,8 @@ type Explanation struct {
 	Instance *Instance `json:"instance,omitempty"`
 	// Observed is what the provider says of it. Left out where nobody was asked.
 	Observed *Observed `json:"observed,omitempty"`
+	// Verdict is what the probes add up to: healthy or unhealthy. Left out while they have not decided.
+	Verdict string `json:"verdict,omitempty"`
 	// Probes are the last ones, newest first.
 	Probes    []Probe     `json:"probes"`
 	Leases    []OpenLease `json:"leases"`

@@ -160,6 +160,8 @@ func TestVerdict(t *testing.T) {
 			{Type: "Provisioned", Status: "True", Reason: "Created", Message: "the edit is not applied: no such zone"}}}},
 			"is Ready: its probes succeed, and 10 of its 10 leases are free; Created: the edit is not applied: no such zone."},
 		{"taken", client.Explanation{Proxy: client.Proxy{Phase: "Ready", MaxLeases: 2}, Leases: make([]client.OpenLease, 2)}, "is Ready: its probes succeed, and all of its 2 leases are out."},
+		{"found unhealthy just now", client.Explanation{Proxy: client.Proxy{Phase: "Ready", MaxLeases: 2}, Verdict: "unhealthy", Probes: []client.Probe{{Party: "dial", Message: "refused"}}},
+			"is Ready: its probes fail by now, so it is not leased, and its phase follows; the last one failed (dial: refused)."},
 		{"resting", client.Explanation{Proxy: client.Proxy{Phase: "Ready", MaxLeases: 2}, Cooldowns: []client.Cooldown{{State: "cooling", Until: noon.Add(time.Minute)}}},
 			"is Ready: its probes succeed, but it rests from every target, and is leased again in 1m."},
 		{"resting from one", client.Explanation{Proxy: client.Proxy{Phase: "Ready", MaxLeases: 2},

@@ -18,7 +18,7 @@ func explain(f *fleet.Fleet) func(context.Context, proxy.Key) (discovery.Explana
 			return discovery.Explanation{}, err
 		}
 		shown := discovery.Explanation{At: e.At, Proxy: e.Proxy, Problem: e.Problem, Outdated: e.Outdated, Backoff: e.Backoff,
-			Observed: observation(e.Observed)}
+			Observed: observation(e.Observed), Verdict: string(e.Verdict)}
 		for _, r := range e.Probes {
 			shown.Probes = append(shown.Probes, discovery.Probe{At: r.At, OK: r.OK, Party: string(r.Party), Message: r.Message,
 				Latency: r.Latency, StatusCode: r.StatusCode})

@@ -70,6 +70,9 @@ func (e explanation) lastProbe() string {
 // readiness says of a proxy that is Ready how far crawlers can have it.
 func (e explanation) readiness() string {
 	p := e.Proxy
+	if e.Verdict == "unhealthy" {
+		return "its probes fail by now, so it is not leased, and its phase follows" + e.lastProbe()
+	}
 	for _, c := range e.Cooldowns {
 		if c.Target == "" && c.State == "cooling" {
 			return fmt.Sprintf("its probes succeed, but it rests from every target, and is leased again %s", until(e.At, c.Until))
