@@ -54,12 +54,13 @@ test: ## Run every test under the race detector.
 	cd examples/colly && go test -race $(TESTFLAGS) ./...
 
 .PHONY: test-slow
-test-slow: export WALK ?= 20000
 test-slow: export KILLS ?= 500
 test-slow: export CONFORMANCE ?= all
 test-slow: export GUESTS ?= 1
+test-slow: WALK ?= 20000
 test-slow: ## The same with full counts: WALK histories of each kind, KILLS crashes, all of CONFORMANCE on machines that boot, and the GUESTS that take minutes.
 	go test -race -timeout 4h -count=1 $(TESTFLAGS) ./...
+	WALK=$(WALK) go test -timeout 6h -count=1 $(TESTFLAGS) ./internal/walk ./lease ./controller # the race detector needs memory for each history
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (1m).
