@@ -30,6 +30,7 @@ func vmsOnAFullDisk(t *testing.T) {
 		was[name] = v.incarnation(0, domain(p.UID))
 	}
 
+	v.on(0, "cd "+pool+"; dd if=/dev/zero of=ballast bs=1M 2>/dev/null || true") // before the machine writes
 	v.on(0, "cd "+pool+"; (while :; do dd if=/dev/zero bs=4k >>ballast; sleep 0.1; done) >/dev/null 2>&1 & echo $! >"+v.hosts[0].Path("filler.pid"))
 	write.Store(true)
 	v.say(s, "DiskFull")
