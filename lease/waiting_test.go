@@ -44,6 +44,16 @@ func (c crawler) waits(ctx context.Context, r lease.Request) *waiting {
 	return w
 }
 
+// leavesNoTrace checks that a store remembers nothing once its proxy is gone and all that ends has ended.
+func (c crawler) leavesNoTrace(m *lease.Memory) {
+	c.Helper()
+	m.Remove("default/a")
+	time.Sleep(2 * window)
+	if n := m.Remembered(); n != 0 {
+		c.Errorf("the store remembers %d things", n)
+	}
+}
+
 // got checks that a request was granted a proxy at a moment.
 func (c crawler) got(w *waiting, proxy string, at time.Time) lease.Lease {
 	c.Helper()
@@ -225,11 +235,7 @@ func TestWaiting(t *testing.T) {
 				c.Errorf("it ended with %v, want %v", w.err, context.Canceled)
 			}
 			c.releases(out)
-			m.Remove("default/a")
-			time.Sleep(2 * window)
-			if n := m.Remembered(); n != 0 {
-				c.Errorf("the store remembers %d things", n)
-			}
+			c.leavesNoTrace(m)
 		}},
 		{"what is granted to one who has gone is given back", func(c crawler, _ *lease.Memory, out lease.Lease) {
 			ctx, cancel := context.WithCancel(c.Context())
@@ -271,11 +277,7 @@ func TestWaiting(t *testing.T) {
 				out = c.got(alone, "a", time.Now())
 			}
 			c.releases(out)
-			m.Remove("default/a")
-			time.Sleep(2 * window)
-			if n := m.Remembered(); n != 0 {
-				c.Errorf("the store remembers %d things", n)
-			}
+			c.leavesNoTrace(m)
 		}},
 		{"all who wait with an ID are told when another request takes it", func(c crawler, m *lease.Memory, out lease.Lease) {
 			r := patient

@@ -19,9 +19,10 @@
 // request needs credentials. And it is no way into the network of its host: every connection is judged by the address that
 // it goes to, after the name has been resolved and before anything is sent. Unspecified, link-local, multicast and metadata
 // addresses and the provider's own listeners are never reached; loopback and private ones, and those of the host, public or
-// not, only if allowedDestinations has them, for all ports or for one. IPv4 addresses in IPv6 form are judged as what they stand for: mapped ones, 6to4, and
-// NAT64 with its well-known prefix. A network with a NAT64 prefix of its own has to see to that itself, and so has one whose
-// machines have public addresses: nothing tells a neighbour of the host from the rest of the Internet.
+// not, only if allowedDestinations has them, for all ports or for one. IPv4 addresses in IPv6 form are judged as what they
+// stand for: mapped ones, 6to4, and NAT64 with its well-known prefix. A network with a NAT64 prefix of its own has to see to
+// that itself, and so has one whose machines have public addresses: nothing tells a neighbour of the host from the rest of
+// the Internet.
 //
 // Requests pass through as they came, without the headers that concern only the proxy: nothing is added that tells of it,
 // and bodies are not recoded. An Upgrade takes CONNECT. A refused destination is a 403 with a Proxy-Status header, one that
